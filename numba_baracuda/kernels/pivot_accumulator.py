@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from numba import cuda
 from numba.cuda.types import int32
 
 from ..algebra import SUM
+from ..core.dtypes import BY_NAME
 from ..device.block import join_warps
 from ..device.warp import states_of
 from ..runtime import jit
@@ -15,6 +17,9 @@ from .batch import state_accessors, state_functions, state_kind, typed_monoid
 from .elements import conversions_of, origin_of
 from .thread_accumulator import ThreadAccumulator
 from .transpose import transposed_choice, transposed_fold
+
+#: elements of a batch of a column whose first pivot is one of them: more may be the whole column
+_MOST_SAMPLED = 8
 
 
 class PivotAccumulator(ThreadAccumulator):
@@ -42,7 +47,7 @@ class PivotAccumulator(ThreadAccumulator):
         self.empty = jit.device(lambda: (kind(initial_pivot), kind(0), kind(0)))
         self.state, self._nonempty_state = state, nonempty_state
         self._initial_pivot, self._subtracts_origin = initial_pivot, subtracts_origin
-        self._widen, self._term_count = conversions_of(value)[0], typed.term_count
+        self._widen, self._term_count, self._narrow = conversions_of(value)[0], typed.term_count, BY_NAME[value].itemsize == 2
         self._pivot_terms, self._rebase = jit.device(typed.pivot_terms), jit.device(typed.rebase)
         self._chooses, self._choose_pivot = typed.choose_pivot is not None, jit.device(typed.choose_pivot or _same_pivot)
 
@@ -57,6 +62,25 @@ class PivotAccumulator(ThreadAccumulator):
                 return first
             second, third, fourth = widen(elements[offset + quarter]), widen(elements[offset + 2 * quarter]), widen(elements[offset + 3 * quarter])
             return max(min(first, second), min(third, fourth))
+
+        return pivot
+
+    def _mean_pivot(self, count: int, element_stride: int) -> Any:
+        """``pivot(elements, offset)``: the mean of the ``count`` elements from ``elements[offset]`` on, or the first where that is not finite.
+
+        Sums of a whole row about one of its elements may lose two bits, those about its mean lose none. Halves are rounded so much that it is one.
+        """
+        if self._narrow:
+            return self._sampled_pivot(count, element_stride)
+        kind, widen, share, infinity = self.kind, self._widen, 1 / count, math.inf
+
+        @jit.device
+        def pivot(elements: Any, offset: Any) -> Any:
+            first, total = widen(elements[offset]), kind(0)
+            for k in range(1, count):
+                total += widen(elements[offset + k * element_stride]) - first
+            mean = first + total * kind(share)
+            return mean if abs(mean) < infinity else first
 
         return pivot
 
@@ -89,7 +113,8 @@ class PivotAccumulator(ThreadAccumulator):
         return choose_over, add_terms
 
     def add_batch(self, vectors: int, vector: int, element_stride: int, vector_stride: int) -> Any:
-        kind, rebase, chooses, sampled_pivot = self.kind, self._rebase, self._chooses, self._sampled_pivot(vectors * vector, element_stride)
+        kind, rebase, chooses = self.kind, self._rebase, self._chooses
+        first_pivot = (self._mean_pivot if vector == 1 and vectors > _MOST_SAMPLED else self._sampled_pivot)(vectors * vector, element_stride)
         choose_over, add_terms = self._over_vectors(vectors, vector, element_stride)
 
         @jit.device
@@ -98,7 +123,7 @@ class PivotAccumulator(ThreadAccumulator):
             if chooses:
                 pivot = choose_over(pivot, elements, offset, valid)
             elif count == 0:
-                pivot = sampled_pivot(elements, offset)
+                pivot = first_pivot(elements, offset)
             elif count & (count - 1) == 0:
                 pivot += first / kind(count)
             if pivot != accumulator[0]:
@@ -139,7 +164,8 @@ class PivotAccumulator(ThreadAccumulator):
         kind, chooses, choose_pivot, state, two_terms = self.kind, self._chooses, self._choose_pivot, self._nonempty_state, self._term_count > 1
         levels, row_size, own_states = lanes.bit_length() - 1, vectors * vector, max(1, height // lanes)
         initial_pivot, subtracts_origin = self._initial_pivot, self._subtracts_origin
-        sampled_pivot, (choose_over, add_terms) = self._sampled_pivot(row_size, 1), self._over_vectors(vectors, vector, 1)
+        first_pivot = (self._mean_pivot if lanes == 1 else self._sampled_pivot)(row_size, 1)
+        choose_over, add_terms = self._over_vectors(vectors, vector, 1)
         add_up, choose_rows = transposed_fold(states_of(SUM, (kind,)), lanes, height), transposed_choice(lanes, height)
         (_, put), width, origin_from = state_accessors(self.state_width), self.state_width, origin_of(self._value)
 
@@ -153,7 +179,7 @@ class PivotAccumulator(ThreadAccumulator):
             for h in range(height):
                 pivot, first, second = kind(initial_pivot), kind(0), kind(0)
                 if not chooses:
-                    pivot = sampled_pivot(elements, h * row_size)
+                    pivot = first_pivot(elements, h * row_size)
                     if row_size < 4 <= lanes:
                         pivot = min(pivot, cuda.shfl_xor_sync(-1, pivot, 1))
                         pivot = max(pivot, cuda.shfl_xor_sync(-1, pivot, 2))
@@ -212,10 +238,8 @@ class UnitPivotAccumulator(PivotAccumulator):
         return attempt, accept
 
     def add_batch(self, vectors: int, vector: int, element_stride: int, vector_stride: int) -> Any:
-        (attempt, accept), add_about_chosen = (
-            self._trial(vectors, vector, element_stride),
-            super().add_batch(vectors, vector, element_stride, vector_stride),
-        )
+        attempt, accept = self._trial(vectors, vector, element_stride)
+        add_about_chosen = super().add_batch(vectors, vector, element_stride, vector_stride)
 
         @jit.device
         def add(accumulator: Any, elements: Any, offset: Any, position: Any, valid: Any, count: Any) -> Any:
@@ -226,10 +250,8 @@ class UnitPivotAccumulator(PivotAccumulator):
 
     def add_columns(self, vectors: int, columns: int, vector_stride: int) -> Any:
         """Tries all columns before it chooses a pivot for any: there is one branch, and the loops unroll."""
-        (attempt, accept), add_about_chosen = (
-            self._trial(vectors, 1, columns),
-            self._add_each(super().add_batch(vectors, 1, columns, vector_stride), columns),
-        )
+        attempt, accept = self._trial(vectors, 1, columns)
+        add_about_chosen = self._add_each(super().add_batch(vectors, 1, columns, vector_stride), columns)
         (get, put), width, kind = state_accessors(self.width), self.width, self.kind
 
         @jit.device
@@ -249,12 +271,8 @@ class UnitPivotAccumulator(PivotAccumulator):
 
     def reduce_rows(self, vectors: int, vector: int, vector_stride: int, lanes: int, height: int) -> Any:
         """Tries all rows of a warp before it chooses a pivot for any."""
-        kind, state, unit_pivot_suffices, fold_about_chosen = (
-            self.kind,
-            self._nonempty_state,
-            self._unit_pivot_suffices,
-            super().reduce_rows(vectors, vector, vector_stride, lanes, height),
-        )
+        kind, state, unit_pivot_suffices = self.kind, self._nonempty_state, self._unit_pivot_suffices
+        fold_about_chosen = super().reduce_rows(vectors, vector, vector_stride, lanes, height)
         (_, add_terms), add_up = self._over_vectors(vectors, vector, 1), transposed_fold(states_of(SUM, (kind,)), lanes, height)
         (_, put), width, row_size, own_states = state_accessors(self.state_width), self.state_width, vectors * vector, max(1, height // lanes)
 

@@ -63,13 +63,13 @@ def held_of(problem: Problem, x: Layout, y: Layout, element: str, result: str, m
     if problem.row_contiguous:
         if problem.full_reduced[0] != (1,) or problem.full_kept[0] != (extent,):
             return None
-        if extent > policy.max_odd_extent and size > 2 and extent * size % 16:
-            return None
         vector = widest_aligned([x], tuned(Block()).vector_bytes, size)
     elif problem.peeled or problem.full_kept[0][-1] != 1:
         return None
     rows, vector = _narrowed(vector // fitting(vector, [extent]) if problem.row_contiguous else vector, vector, extent * size)
-    nbytes = rows * extent * size
+    nbytes, odd = rows * extent * size, problem.row_contiguous and size > 2 and extent * size % tuned(Block()).vector_bytes > 0
+    if odd and monoid_of(monoid).commutes and nbytes > policy.max_odd_loads * vector * size:
+        return None
     pieces = _pieces(policy.bytes_in_flight if problem.row_contiguous else policy.column_bytes_in_flight, nbytes)
     if nbytes > policy.max_bytes or vector * size < policy.min_vector_bytes or problem.rows * extent * size < policy.min_bytes:
         return None

@@ -1,8 +1,8 @@
 """The tuning policies of the reduce family.
 
 All numbers were chosen by times on an H200 (sm_90, 132 multiprocessors). They are the same on every architecture, since no other was measured;
-grids follow the number of multiprocessors. Only columns of single elements along two axes, and of halves that are summed about a pivot, set resident
-blocks: elsewhere the compiler leaves registers for enough of them by itself.
+grids follow the number of multiprocessors. Resident blocks are set where the compiler would take more registers than it needs without spills;
+elsewhere it leaves enough of them by itself.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ class FoldRows(Policy):
     few_rows_items: int = 2  #: factor on vectors in flight where one warp takes each of few rows; a block would wait longer for its warps
     grid_blocks_per_multiprocessor: int = 16  #: blocks for each multiprocessor that keep the memory busy; few rows are split to have as many
     min_split_batches: int = 4  #: least number of batches in a split of a row, which pay for the launch that combines the partials
+    min_blocks_per_multiprocessor: int = 5  #: of vectors of rows along one axis that a block takes, of small states. Computed, not timed
     single_row_blocks: int = 4  #: blocks for each multiprocessor where there is one row
     max_single_row_bytes: int = 384 << 20  #: of that row's elements
 
@@ -44,7 +45,7 @@ class FoldHeld(Policy):
     """``fold_held_rows`` and ``fold_held_columns``: a thread holds whole rows or columns."""
 
     max_extent: int = 16  #: the most elements of a row or column
-    max_odd_extent: int = 10  #: the most of a row of 4-byte elements or wider ones that is no multiple of 16 bytes
+    max_odd_loads: int = 6  #: of neighbouring rows of 4-byte elements or wider ones, no multiples of 16 bytes: L1 looks up a warp's lines for each
     max_stored_extent: int = 2  #: the most of a column of a gradient that only stores
     max_bytes: int = 128  #: of the neighbouring rows or columns that a thread holds
     bytes_in_flight: int = 64  #: of all elements that a thread holds, unless neighbouring ones are more
@@ -70,7 +71,7 @@ class FoldStagedRows(Policy):
 
     items_per_thread: int = fixed(8)  #: elements that a thread takes from shared memory at a time
     shared_bytes_per_block: int = 40 << 10
-    max_vector_bytes: int = 8  #: rows that can be loaded by vectors of more bytes are folded without shared memory
+    max_vector_bytes: int = 8  #: rows that can be loaded by vectors of so many bytes are folded without shared memory, but for short ones of doubles
     min_rows_per_block: int = 16
     min_bytes_per_block: int = 16 << 10  #: of elements; a group takes several rows where its block would have fewer
     max_rows_per_group: int = 16
@@ -104,6 +105,7 @@ class FoldColumns(Policy):
     even_line_bytes: int = 8 << 10  #: of a line; of longer ones many blocks read far apart, up to 7 % more slowly
     min_state_share: int = 192  #: bytes of a column in a split for each byte of the state that it leaves
     min_blocks_per_multiprocessor: int = 3  #: of single elements of up to 4 bytes along two axes, whose offsets take many registers
+    min_blocks_of_vectors: int = 4  #: of vectors of them along one axis, of small states. Computed, not timed
     min_blocks_with_two_terms: int = 4  #: of sums of two terms about a pivot along one axis, of halves
     min_blocks_with_one_term: int = 3  #: the same of one term, unless a pivot is chosen only where 1 does not do. Computed, not timed
     min_split_batches: int = 4
@@ -116,8 +118,9 @@ class CombinePartials(Policy):
     items_per_thread: int = 4  #: partials that a thread combines before threads exchange states
     max_group_threads: int = chosen(32, 1, 2, 4, 8, 16, 32)  #: the most threads of a warp that share the partials of a row
     max_group_splits: int = 512  #: the most partials of a row that they share; a block takes those of a row that has more
-    max_row_partials: int = 8192  #: the most that a block combines of all parts of a row; of more, a launch combines those of each part first
-    parts: int = 64  #: into which it cuts a row where the parts are as many
+    max_row_partials: int = 8192  #: the most that a block combines of all parts of a row; of more, several blocks do, or a launch for each part first
+    blocks_per_multiprocessor: int = 1  #: that combine those of few rows
+    parts: int = 64  #: the most blocks of a row
 
 
 @dataclass(frozen=True)
@@ -147,7 +150,8 @@ class SinglePass(Policy):
     grid_blocks_per_multiprocessor: int = 2  #: blocks for each multiprocessor, with ``bytes_in_flight`` of each thread, that keep the memory busy
     max_scalars: int = 17 << 10  #: the most scalars of states that a block combines
     items_per_thread: int = fixed(16)  #: scalars that a thread loads at a time
-    max_bytes: int = 32 << 20  #: of elements; folds of more take so long that a launch matters little
+    max_bytes: int = 32 << 20  #: of elements; of more, only one row, or few, whose blocks are all resident, as many as with a second launch
+    max_row_scalars: int = 1100  #: of such a row, which a warp combines: three times it waits for 16 loads of each lane
 
 
 @dataclass(frozen=True)

@@ -75,7 +75,8 @@ class Problem:
         longer: int = 0,
         ragged: int = 0,
     ) -> Problem:
-        """``peel``: rows may be peeled; ``peel_columns``: the line of columns may. ``staged_below``: rows with vectors of fewer bytes are staged.
+        """``peel``: rows may be peeled; ``peel_columns``: the line of columns may. ``staged_below``: rows with vectors of fewer bytes are staged,
+        and, unless it is 0, those of single elements that are too short to be peeled.
 
         ``stage_columns``: few neighbouring columns may be.
         ``origin`` has the strides of ``origin_kept``. ``ragged``: elements of a vector of ragged columns, or 0.
@@ -113,7 +114,8 @@ class Problem:
             outer += 1
         if unit_stride and row_contiguous and len(shape) == 1:
             gapless = tuple(step * shape[0] for step in c_strides(kept_shape))
-            staged = vector * size < staged_below and all(strides == gapless for strides in full_kept) and staged_lanes(shape[0] * size) > 0
+            narrow = vector * size < staged_below or (vector == 1 and staged_below > 0 and shape[0] * size <= policy.min_peeled_bytes)
+            staged = narrow and all(strides == gapless for strides in full_kept) and staged_lanes(shape[0] * size) > 0
             peeled = peel and not staged and vector < wanted and shape[0] * size > policy.min_peeled_bytes and _alike(full, full_kept, wanted, size)
             vector = widest if staged else wanted if peeled else vector
         elif peel_columns and not (ragged or staged) and unit_stride and not row_contiguous and len(kept_shape) == 1:

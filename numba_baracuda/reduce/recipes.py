@@ -17,7 +17,7 @@ from .dense import dense_of
 from .descriptor import ReduceBackwardDescriptor, ReduceDescriptor
 from .geometry import Geometry
 from .held import Held, held_gradient_of, held_lines_of, held_of
-from .launches import extents, form_of, kept_strides, spec_of, splits
+from .launches import extents, form_of, halves_about_pivot, kept_strides, resident_of, spec_of, splits
 from .passes import FirstPass, first_pass, walk_of_gradient
 from .policy import Block, BroadcastColumns, BroadcastStagedRows, CombinePartials, FoldColumns, FoldStagedRows
 from .problem import Problem
@@ -60,8 +60,7 @@ def fold_steps(
     fold_monoid = monoid_of(monoid)
     state = fold_monoid.kind or BY_NAME[value].accumulator
     geometry = Geometry.of_few(problem, value) or Geometry.of_lines(problem, target.multiprocessors, value) if fold_monoid.commutes else None
-    halves_about_pivot = bool(fold_monoid.pivot_terms) and BY_NAME[value].itemsize == 2 and len(problem.shape) == 1
-    two_terms = halves_about_pivot and fold_monoid.term_count == 2
+    two_terms = halves_about_pivot(problem, fold_monoid, BY_NAME[value].itemsize) and fold_monoid.term_count == 2
     state_bytes = fold_monoid.width * BY_NAME[state].itemsize
     geometry = geometry or Geometry.of(problem, target.multiprocessors, value, fold_monoid.commutes, two_terms, state_bytes)
     special = results != NULL and problem.row_contiguous and not problem.staged and geometry.lanes == THREADS
@@ -80,7 +79,7 @@ def fold_steps(
     if kernel == "fold_rows":
         config["special"] = special
     partials, y_kept = NULL if geometry.splits == 1 else "partials", problem.kept_strides[0]
-    origin = {} if problem.row_contiguous else kept_strides(origin=problem.origin_kept)
+    origin = {} if problem.row_contiguous else kept_strides(origin=problem.origin_kept, partial=c_strides(problem.kept_shape))
     corrected_count = descriptor.corrected_count(fold_monoid)
     arguments = {
         "x": source, "guard": "arrivals" if single_pass else guard, "y": output, "partials": partials, **extents, "corrected_count": corrected_count,
@@ -88,10 +87,7 @@ def fold_steps(
     }  # fmt: skip
     if not geometry.inner:
         arguments |= {**origin, "shape": problem.shape, "x_strides": problem.full_reduced[0]}
-    walks_singles = kernel == "fold_columns" and len(problem.shape) == 2 and problem.vector == 1 and BY_NAME[value].itemsize < 8
-    resident = tuned(FoldColumns()).min_blocks_per_multiprocessor if walks_singles and not fold_monoid.foreign else 0
-    if halves_about_pivot and kernel == "fold_columns" and not fold_monoid.unit_pivot_suffices:
-        resident = tuned(FoldColumns()).min_blocks_with_two_terms if two_terms else tuned(FoldColumns()).min_blocks_with_one_term
+    resident = resident_of(kernel, problem, geometry, fold_monoid, value, single_pass)
     steps: list[Step] = [Launch(spec_of(kernel, resident=resident, **constants, **config), (blocks, THREADS, 0), arguments)]
     if not partials:
         return steps, []
@@ -100,24 +96,27 @@ def fold_steps(
     if single_pass:
         return [Clear("arrivals", restored=True), *steps], [Slot("arrivals", "i32", geometry.blocks), room]
     arguments = {
-        "guard": guard, "partials": partials, "y": output, "rows": problem.rows, "splits": geometry.splits, "parts": 1, "scale": 1, "step": 0,
+        "guard": guard, "partials": partials, "y": output, "rows": problem.rows, "splits": geometry.splits, "each": 1, "scale": 1, "step": 0,
         "corrected_count": corrected_count, "kept_shape": problem.kept_shape, "y_kept_strides": y_kept,
     }  # fmt: skip
     return [*steps, _combine(constants | {"special": special}, arguments)], [room]
 
 
-def _combine(constants: dict[str, Any], arguments: dict[str, Any]) -> Launch:
-    """The launch that combines the partials of rows, or of parts of them."""
-    lanes = combine_lanes(ceil_div(arguments["splits"], arguments["parts"]))
-    return Launch(spec_of("combine_partials", **constants, lanes=lanes), (ceil_div(arguments["rows"], THREADS // lanes), THREADS, 0), arguments)
+def _combine(constants: dict[str, Any], arguments: dict[str, Any], parts: int = 1) -> Launch:
+    """The launch that combines the partials of rows; a block takes each of several ``parts`` of a row."""
+    lanes = combine_lanes(arguments["splits"]) if parts == 1 else THREADS
+    spec = spec_of("combine_partials", **constants, lanes=lanes, in_parts=parts > 1)
+    places = {"parts": parts, "arrivals": "arrivals" if parts > 1 else NULL, "joined": "joined" if parts > 1 else NULL}
+    return Launch(spec, (ceil_div(arguments["rows"], THREADS // lanes) * parts, THREADS, 0), arguments | places)
 
 
 def _two_passes(
-    descriptor: ReduceDescriptor, first: FirstPass, target: Target, monoid: str, source: str, output: str, result: str, guard: str, reused: bool
-) -> tuple[list[Step], list[Slot]]:
+    descriptor: ReduceDescriptor, first: FirstPass, target: Target, monoid: str, source: str, output: str, result: str, guard: str, alone: bool,
+    reused: bool,
+) -> tuple[list[Step], list[Slot]]:  # fmt: skip
     """The launches and slots of a fold whose first pass leaves the states of parts of rows in the workspace, which one more launch combines.
 
-    Where the partials of those of a row lie together, it combines these at once.
+    Where the partials of those of a row can lie together, it combines these at once.
     """
     value, fold_monoid, rows = _BYTES.get(descriptor.element, descriptor.element), monoid_of(monoid), math.prod(first.kept_shape)
     state = fold_monoid.kind or BY_NAME[value].accumulator
@@ -125,25 +124,27 @@ def _two_passes(
     constants = {"monoid": monoid, "value": value, "result": _BYTES.get(result, result), "guarded": guard != NULL, "kept": len(first.kept_shape)}
     constants["special"] = False
     arguments = {
-        "guard": guard, "partials": "states", "y": output, "rows": rows, "splits": first.states, "parts": 1, "scale": first.scale,
+        "guard": guard, "partials": "states", "y": output, "rows": rows, "splits": first.states, "each": 1, "scale": first.scale,
         "step": first.step, "corrected_count": descriptor.corrected_count(fold_monoid), "kept_shape": first.kept_shape,
         "y_kept_strides": first.y_kept,
     }  # fmt: skip
-    together = len(steps) > 1 and first.problem.kept_strides[0] == c_strides(first.problem.kept_shape) and not fold_monoid.uses_positions
-    if together and isinstance(steps[0], Launch) and isinstance(steps[1], Launch):
-        partials = first.states * steps[1].arguments["splits"]
-        if partials <= tuned(CombinePartials()).max_row_partials:
-            own = replace(steps[0], arguments=steps[0].arguments | {"y": NULL})
-            return [own, _combine(constants, arguments | {"partials": "partials", "splits": partials})], slots
-    slots.append(Slot("states", state, rows * first.states * fold_monoid.width))
-    policy = tuned(CombinePartials())
-    if first.states > policy.max_row_partials and rows < target.multiprocessors:
-        parts, cut = rows * policy.parts, {"monoid": state_of(monoid), "result": state, "kept": 1}
-        places = {"y": "parts", "rows": parts, "parts": policy.parts, "kept_shape": (parts,), "y_kept_strides": (1,)}
-        steps.append(_combine(constants | cut, arguments | places))
-        slots.append(Slot("parts", state, parts * fold_monoid.width))
-        arguments |= {"partials": "parts", "splits": policy.parts, "scale": 1, "step": 0}
-    return [*steps, _combine(constants, arguments)], slots
+    policy, fold, partials = tuned(CombinePartials()), steps[0], first.states
+    blocks = policy.blocks_per_multiprocessor * target.multiprocessors
+    few = rows < blocks
+    if len(steps) > 1 and isinstance(fold, Launch) and isinstance(steps[1], Launch):
+        own, places = steps[1].arguments["splits"], first.problem.kept_strides[0]
+        moves = "partial_kept_strides" in fold.arguments
+        if (moves or places == c_strides(first.problem.kept_shape)) and (few or partials * own <= policy.max_row_partials):
+            steps = [replace(fold, arguments=fold.arguments | {"y": NULL} | ({"partial_kept_strides": places} if moves else {}))]
+            partials *= own
+            arguments |= {"partials": "partials", "splits": partials, "each": own}
+    if arguments["partials"] == "states":
+        slots.append(Slot("states", state, rows * first.states * fold_monoid.width))
+    parts = min(policy.parts, ceil_div(blocks, rows)) if few and partials > policy.max_row_partials else 1
+    if parts > 1:
+        steps.insert(0, Clear("arrivals", restored=alone))
+        slots = [Slot("arrivals", "i32", rows), *slots, Slot("joined", state, rows * parts * fold_monoid.width)]
+    return [*steps, _combine(constants, arguments, parts)], slots
 
 
 def fold_of(
@@ -172,7 +173,7 @@ def fold_of(
             descriptor.axes, x, y, descriptor.element, problem, column_bytes, staged_below, ordered, fold_monoid.subtracts_origin, state_bytes
         )
         if first:
-            return _two_passes(descriptor, first, target, monoid, source, output, result, guard, reused)
+            return _two_passes(descriptor, first, target, monoid, source, output, result, guard, alone, reused)
     return fold_steps(descriptor, problem, target, monoid, source, output, result, guard, alone, "y" if alike else NULL, reused)
 
 

@@ -119,6 +119,27 @@ def test_variance_far_from_zero(kind: Kind, shape: tuple[int, ...], axis: int) -
     np.testing.assert_allclose(got, x.astype(np.float64).var(axis), rtol=1e-5)
 
 
+@pytest.mark.parametrize(("extent", "far"), [(16, (0, 4)), (16, (8, 12)), (13, (0, 3)), (10, (4, 6))])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_variance_is_as_exact_as_from_deviations(kind: Kind, extent: int, far: tuple[int, ...], axis: int) -> None:
+    """Within n + 4 roundings, as Σ (x − mean)² of a second pass: Chan, Golub and LeVeque, "Algorithms for Computing the Sample Variance" (1983)."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-0.5, -0.45, (500, extent)).astype(np.float32)
+    x[:, far] = rng.uniform(0.5, 0.55, (500, len(far)))
+    x = np.ascontiguousarray(x if axis else x.T)
+    with held():
+        got = kind.numpy(nb.reduce_var(kind.array(x), axis, keepdims=False))
+    np.testing.assert_allclose(got, x.astype(np.float64).var(axis, ddof=1), rtol=(extent + 4) * 2.0**-24)
+
+
+@pytest.mark.parametrize("values", [(3e38, 3e38), (3e38, -3e38, 0), (np.inf, 1), (np.nan, 1)])
+def test_variance_of_what_has_no_mean(kind: Kind, values: tuple[float, ...]) -> None:
+    x = np.resize(np.array(values, np.float32), (40, 12))
+    with held():
+        got = kind.numpy(nb.reduce_var(kind.array(x), 1, keepdims=False))
+    np.testing.assert_array_equal(got, np.full(40, 0 if values[0] == values[1] else np.nan, np.float32))
+
+
 @pytest.mark.parametrize(
     ("name", "shape", "axis", "element", "kernel", "constants"),
     [
@@ -135,6 +156,10 @@ def test_variance_far_from_zero(kind: Kind, shape: tuple[int, ...], axis: int) -
         ("sum", (1949, 5, 5844, 3), (1, 3), "bf16", "fold_held_lines", {"vector": 4, "height": 4, "pieces": 2}),
         ("sum", (19490, 5, 58, 2), (1, 3), "f64", "fold_held_lines", {"vector": 2, "height": 1}),
         ("sum", (1 << 24, 9), 1, "bf16", "fold_held_rows", {"vector": 4, "height": 4}),
+        ("sum", (1 << 24, 5), 1, "f32", "fold_held_rows", {"vector": 4, "height": 4}),
+        ("sum", (1 << 24, 7), 1, "f32", "fold_staged_rows", {"vector": 4, "lanes": 1}),
+        ("min", (1 << 22, 49), 1, "f64", "fold_staged_rows", {"vector": 2, "lanes": 4}),
+        ("min", (1 << 20, 129), 1, "f64", "fold_rows", {"vector": 2, "peeled": True}),
         ("sum", (1 << 24, 11), 1, "f32", "fold_staged_rows", {}),
         ("sum", (1 << 24, 12), 1, "f32", "fold_held_rows", {"vector": 4, "height": 1}),
         ("prod_backward", (1 << 24, 4), 1, "bf16", "broadcast_held_rows", {"vector": 8, "extent": 4, "pieces": 1, "loaded": 2}),

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 from kinds import Kind
-from reduce_cases import BACKWARD, EVERY, FORWARD, OTHER, check, check_places, function, run, values
+from reduce_cases import BACKWARD, EVERY, FORWARD, OTHER, check, check_places, function, operands, run, truth, values
 from samples import name_of
+from tolerance import assert_close
 
 import numba_baracuda as nb
 from numba_baracuda.core.op import Launch, Op, Target, contiguous
@@ -59,7 +60,7 @@ def test_elements(kind: Kind, op: Op, element: str) -> None:
         check(kind, op, (67, 3, 5), (0, 2), element)
 
 
-@pytest.mark.parametrize(("shape", "axis"), APART)
+@pytest.mark.parametrize(("shape", "axis"), [*APART, ((2, 4063, 3), 1)])
 @pytest.mark.parametrize("op", OTHER, ids=name_of)
 def test_places_and_truth(kind: Kind, op: Op, shape: tuple[int, ...], axis: Any) -> None:
     """Of ties in several states the first wins, and NaN wherever it lies."""
@@ -70,15 +71,28 @@ def test_places_and_truth(kind: Kind, op: Op, shape: tuple[int, ...], axis: Any)
 @pytest.mark.parametrize("parts", [2, 3, 64])
 @pytest.mark.parametrize("op", [op for op in FORWARD if op.name in ("reduce_sum", "reduce_var")], ids=name_of)
 def test_many_partials_of_few_rows_are_combined_in_parts(kind: Kind, op: Op, parts: int) -> None:
-    with in_passes(), using(CombinePartials, max_row_partials=4, parts=parts):
+    with in_passes(), using(CombinePartials, max_row_partials=4, parts=parts, blocks_per_multiprocessor=99):
         check(kind, op, (37, 3, 5), (0, 2))
         combined = [launch.spec.kernel for launch in launches(op, (37, 3, 5), (0, 2))]
-    assert combined == ["fold_columns", *["combine_partials"] * (len(combined) - 1)] and len(combined) > 2
+    assert combined == ["fold_columns", "combine_partials"]
+
+
+@pytest.mark.parametrize("name", ["reduce_std_backward", "reduce_prod_backward"])
+def test_folds_of_gradients_are_combined_in_parts(kind: Kind, name: str) -> None:
+    op, shape, axes = nb.OPS[name], (512, 3, 16), (0, 2)
+    given = operands(op, shape, axes)
+    if "prod" in name:  # of a result that is 0, the guarded fold is needed
+        given["x"][3, 1, 2] = 0
+        given["y"][:, 1] = 0
+    with in_passes(), using(CombinePartials, max_row_partials=4, parts=3, blocks_per_multiprocessor=99):
+        got = kind.numpy(run(op, {key: kind.array(each) for key, each in given.items()}, shape, axes))
+        assert any(dict(launch.spec.constants).get("in_parts") for launch in launches(op, shape, axes))
+    assert_close(got, truth(op, given, shape, axes), "f32", name)
 
 
 def test_places_of_parts(kind: Kind) -> None:
     x = np.random.default_rng(0).integers(0, 3, (37, 3, 5)).astype(np.float32)
-    with in_passes(), using(CombinePartials, max_row_partials=4, parts=3):
+    with in_passes(), using(CombinePartials, max_row_partials=4, parts=3, blocks_per_multiprocessor=99):
         got = kind.numpy(nb.reduce_argmax(kind.array(x), axis=(0, 2), keepdims=False))
     np.testing.assert_array_equal(got, x.transpose(1, 0, 2).reshape(3, -1).argmax(1))
 
@@ -164,10 +178,21 @@ def test_walks_begin_inside_a_vector(shape: tuple[int, ...], axis: Any, element:
 
 
 def test_partials_of_all_parts_are_combined_at_once() -> None:
-    kernels = [(launch.spec.kernel, launch.arguments.get("splits")) for launch in launches(nb.OPS["reduce_var"], (231768, 26, 6), (0, 2), "bf16")]
-    (_, splits), (_, partials) = kernels
-    assert [kernel for kernel, _ in kernels] == ["fold_columns", "combine_partials"] and partials == 6 * splits
-    assert len(launches(nb.OPS["reduce_argmax"], (231768, 26, 6), (0, 2), "bf16")) == 3  # positions are those of a part
+    for name, shape, axes, states in (
+        ("var", (231768, 26, 6), (0, 2), 6), ("argmax", (131768, 29, 6), (0, 2), 24), ("any", (4, 96, 3, 75892), (0, 1, 2), 2),
+        ("any", (429, 317, 106, 5), (0, 1, 3), 20),
+    ):  # fmt: skip
+        fold, combine = launches(nb.OPS[f"reduce_{name}"], shape, axes, "bf16")
+        assert [fold.spec.kernel, combine.spec.kernel] == ["fold_columns", "combine_partials"]
+        own = fold.arguments["splits"]
+        assert (combine.arguments["splits"], combine.arguments["each"], combine.arguments["parts"]) == (states * own, own, 1) and own > 1
+
+
+def test_many_partials_of_few_rows_have_many_blocks() -> None:
+    fold, combine = launches(nb.OPS["reduce_count_nonzero"], (12415, 6, 4, 185), (0, 1, 3))
+    assert combine.arguments["splits"] == 185 * fold.arguments["splits"] and combine.config[0] == 4 * combine.arguments["parts"] == 132
+    with using(CombinePartials, max_row_partials=64):  # of many rows, the partials of each part come first
+        assert len(launches(nb.OPS["reduce_count_nonzero"], (12415, 6, 400, 185), (0, 1, 3))) == 3
 
 
 def test_short_rows_of_a_first_pass_are_staged() -> None:

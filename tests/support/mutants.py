@@ -66,7 +66,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "reduce/columns": ("sum of *columns*", "var of *columns*", "zeros of products back to columns", "test_passes.py::test_far_from_zero",
         "test_passes.py::test_places_and_truth[numpy-reduce_argmin-shape6-1]"),
     "reduce/results": (
-        "sum of columns in splits", "var of rows of a block in splits", "sum of staged rows", "* in a single pass",
+        "sum of columns in splits", "var of rows of a block in splits", "sum of staged rows", "* in a single pass", "* combined in parts",
         "test_passes.py::test_places_and_truth",
     ),
     "reduce/lines": ("* of lines*", "* columns in lines"),

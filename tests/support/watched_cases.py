@@ -30,6 +30,7 @@ from numba_baracuda.plans.tuning import using
 from numba_baracuda.reduce.descriptor import reduced_axes
 from numba_baracuda.reduce.policy import (
     BroadcastDense,
+    CombinePartials,
     FoldAndBroadcastColumns,
     FoldColumns,
     FoldHeld,
@@ -526,14 +527,14 @@ WALKED = {"min_bytes": 1, "min_positions": 2, "many_positions": 4, "min_share": 
 def reduce(
     name: str, op: str, shape: tuple[int, ...], axis: Any, element: str = "f32", zeros: float = 0, moved: bool = False, late: bool = False,
     shifted: bool = False, batches: int = 4, single_pass: bool = False, dense: bool = False, whole: bool = False, held: bool = False,
-    walked: bool = False, staged: bool = False, lines: bool = False, **options: Any,
+    walked: bool = False, staged: bool = False, lines: bool = False, parts: int = 0, **options: Any,
 ) -> None:  # fmt: skip
     """``zeros`` is the share of elements that are 0; ``moved`` transposes the result; ``late`` rows, or the array if ``shifted``, begin after a
     multiple of 16 bytes.
 
     ``dense`` operands go in the order of memory. Blocks fold the columns of a gradient ``whole``, or else a launch before does. Threads hold rows
     and columns that are ``held``. Small problems are ``walked``, and few columns ``staged`` or folded in ``lines``, as large ones are.
-    Fewer ``batches`` make shorter splits of rows. In a ``single_pass`` the last block of a row combines them, else a second launch.
+    Fewer ``batches`` make shorter splits of rows. In a ``single_pass`` the last block of a row combines them, else a second launch, in ``parts``.
     """
     policy = {"grid_blocks_per_multiprocessor": 7} if single_pass else {"max_bytes": 1}
 
@@ -563,6 +564,7 @@ def reduce(
             using(FoldStagedRows, **({"min_column_bytes": 1} if staged else {})),
             using(FoldHeld, **({"min_bytes": 1, "min_line_rows": 1, "max_pieces": 2} if held else {})),
             using(FoldAndBroadcastColumns, grid_blocks_per_multiprocessor=1 if whole else MANY), using(Passes, **(WALKED if walked else {})),
+            using(CombinePartials, **({"max_row_partials": 4, "parts": parts, "blocks_per_multiprocessor": 99} if parts else {})),
         ):  # fmt: skip
             got = kind.numpy(reduce_cases.run(found, arrays, shape, axis, **options, **out))
         more = {"ties": "all"} if "ties" in found.traits["keywords"] else {}
@@ -591,6 +593,7 @@ for op in ("sum", "var"):
     reduce(f"{op} of columns of which some are longer", op, (263, 3), 0, batches=1, walked=True)
     reduce(f"{op} of columns whose walks begin inside a vector", op, (2, 4063, 3), 1, batches=1, walked=True)
     reduce(f"{op} of halves in such columns", op, (5, 123, 5), 1, "bf16", walked=True)
+    reduce(f"{op} of columns combined in parts", op, (512, 3, 16), (0, 2), batches=1, walked=True, parts=3)
     reduce(f"{op} of very short rows", op, (300, 8), 1)
     reduce(f"{op} of staged rows for two lanes", op, (130, 49), 1)
 for op in ("sum", "var", "norm2"):

@@ -58,7 +58,8 @@ Parameters of all kernels; a row's arrays have the kept axes, full ones the redu
 * ``inverse_extent``: 1 / elements of a row
 * ``kept_shape`` [kept]: extents of the kept axes; ``shape`` [dims]: extents of the reduced axes
 * ``x_kept_strides``, ``y_kept_strides``, ``dy_kept_strides``, ``dx_kept_strides`` [kept]: strides of the kept axes in each operand;
-  ``folded_kept_strides`` [kept]: those in ``folded``, in rows; ``origin_kept_strides`` [kept]: those that lead to the first element of the row
+  ``folded_kept_strides`` [kept]: those in ``folded``, in rows; ``origin_kept_strides`` [kept]: those that lead to the first element of the row;
+  ``partial_kept_strides`` [kept]: those in ``partials``, in columns
 * ``x_strides``, ``dx_strides`` [dims]: strides of the reduced axes; the last is 1 if rows are contiguous and ``vector`` > 1
 
 ``launch_config`` gives blocks, threads a block and bytes of dynamic shared memory.

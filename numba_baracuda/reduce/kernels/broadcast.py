@@ -153,7 +153,7 @@ def broadcast_columns(
         column = (column_block * lanes + column_lane) * vector
         if column < columns:
             if ragged:
-                dx_offset, _, _, others, more, left = turn(dx, column, longer, dx_strides[0], kept_shape, dx_kept_strides, found)
+                dx_offset, _, others, more, left = turn(dx, column, longer, dx_strides[0], kept_shape, dx_kept_strides, found)
                 x_offset = dx_offset
             else:
                 coordinates(column, kept_shape, found)

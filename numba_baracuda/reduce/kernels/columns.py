@@ -153,7 +153,7 @@ def fold_columns(
         x: Ptr[value], guard: Ptr[int32], y: Ptr[result], partials: Ptr[state_kind(monoid, value)],
         columns: int64, longer: int64, extent: int64, chunk: int64, splits: int64, across: int64, corrected_count: Scalar[state_kind(monoid, value)],
         kept_shape: Extents[kept], x_kept_strides: Extents[kept], origin_kept_strides: Extents[kept], y_kept_strides: Extents[kept],
-        shape: Extents[dims], x_strides: Extents[dims],
+        partial_kept_strides: Extents[kept], shape: Extents[dims], x_strides: Extents[dims],
     ) -> None:  # fmt: skip
         shared_states = cuda.shared.array(shared_size, kind)
         single = cuda.local.array(1, element)
@@ -175,7 +175,7 @@ def fold_columns(
             low, high, base = max(-column, low), min(columns - column, high), column
             first = column
         elif ragged:
-            base, first, inner, others, more, left = turn(x, min(column, columns - vector), longer, x_strides[0], kept_shape, x_kept_strides, found)
+            base, first, others, more, left = turn(x, min(column, columns - vector), longer, x_strides[0], kept_shape, x_kept_strides, found)
         else:
             coordinates(min(column, int64(columns - 1)), kept_shape, found)
             base = column_offset(found, x_kept_strides)
@@ -212,7 +212,7 @@ def fold_columns(
                         partials[((column_block * splits + split) * state_scalars + k) * lanes + column_lane] = state[k]
                 if not last_to_arrive(guard, column_block, splits):
                     return
-                combine_splits(partials, column_block, splits, row_lane, splits, column_lane, state, int64(1), int64(0))
+                combine_splits(partials, column_block, splits, row_lane, splits, column_lane, state, int64(1), int64(1), int64(0))
             combine_lanes(state, shared_states, row_lane)
         if row_lane == 0 and column < columns:
             if depth > 1 or dims > 1 or peeled or subtracts_origin:  # lanes of short columns still have them
@@ -220,10 +220,7 @@ def fold_columns(
             for v in range(vector):
                 if not peeled or low <= v < high:
                     if splits > 1 and not single_pass:
-                        row = first + v
-                        if ragged and inner + v >= x_strides[0]:
-                            row -= x_strides[0]
-                        store_partial(partials, row * splits + split, get(state, v * width, 1))
+                        store_partial(partials, column_offset(found, partial_kept_strides) * splits + split, get(state, v * width, 1))
                     else:
                         store_result(y, column_offset(found, y_kept_strides), get(state, v * width, 1), corrected_count)
                 advance(found, kept_shape)

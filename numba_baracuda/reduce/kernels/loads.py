@@ -181,9 +181,9 @@ def turned_of(vector: int, kept: int, outer: int) -> Any:
     A walk begins at each coordinate of the ``outer`` first axes, and a position of it has ``width`` elements. Its columns are turned by as many as
     the vector has elements of the walk before, so that a vector of columns is aligned at each position. ``column`` is the first of a vector; to
     ``found`` go the coordinates of the column that its first element belongs to, and the columns behind it are the next ones ``around`` the walk.
-    Returns the offset of the vector at position 0, the number of that column, its number in the walk, how many of the first elements at position 0
-    are of the walk before, 1 if position ``extent`` has a whole vector, else 0, and how many first elements are of this walk one position behind
-    the last whole vector, none if less than 1.
+    Returns the offset of the vector at position 0, the number of that column, how many of the first elements at position 0 are of the walk before,
+    1 if position ``extent`` has a whole vector, else 0, and how many first elements are of this walk one position behind the last whole vector, none
+    if less than 1.
     """
     coordinates, offset = coordinates_of(kept)
 
@@ -199,7 +199,7 @@ def turned_of(vector: int, kept: int, outer: int) -> Any:
             coordinates(column - own + inner, kept_shape, found)
         left = longer + before - own
         more = int64(left >= vector)
-        return place - before, column - own + inner, inner, before if own < before else int64(0), more, left - width * more
+        return place - before, column - own + inner, before if own < before else int64(0), more, left - width * more
 
     return turn
 

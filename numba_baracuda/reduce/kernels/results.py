@@ -4,11 +4,12 @@ import functools
 from typing import Any
 
 from numba import cuda
-from numba.cuda.types import int32, int64
+from numba.cuda.types import int32, int64, uint32
 
 from ...algebra import monoid_of
 from ...device.bits import f32_as_i32, f64_as_i64
 from ...device.build import opaque
+from ...kernels.arrivals import last_to_arrive
 from ...kernels.batch import narrow_of, state_accessors, state_functions, state_kind, typed_monoid
 from ...kernels.elements import accumulator_type, conversions_of, is_normal_of, position_code_of, strided_offset_of
 from ...kernels.thread_accumulator import group_reduce
@@ -16,7 +17,7 @@ from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
 from ..policy import CombinePartials, SinglePass
 from ..tiling import THREADS, splits_in_flight
-from .loads import lane_of_group
+from .loads import lane_of_group, split_of
 
 
 @functools.cache
@@ -74,10 +75,11 @@ def row_results_of(monoid: str, value: str) -> Any:
 
 @functools.cache
 def splits_fold(monoid: str, value: str, vector: int, lanes: int, stride: int, most: int = SinglePass.items_per_thread) -> Any:
-    """``fold(partials, group, splits, first, end, lane, states, scale, step)``: combines splits ``first``, ``first + stride``, … of a group of rows.
+    """``fold(partials, group, splits, first, end, lane, states, each, scale, step)``: combines some splits of a group of rows.
 
-    All are before ``end``. ``partials`` is [groups, splits, scalars of ``vector`` states, ``lanes``]; a lane has ``vector`` rows, and their states go
-    to ``states``. It issues several loads at a time, of ``most`` splits at most. Position p in split s becomes p · ``scale`` + s · ``step``.
+    They are ``first``, ``first + stride``, …, all before ``end``. ``partials`` is [groups, splits, scalars of ``vector`` states, ``lanes``]; a lane
+    has ``vector`` rows, and their states go to ``states``. It issues several loads at a time, of ``most`` splits at most. Position p in split s
+    becomes p · ``scale`` + s // ``each`` · ``step``.
     """
     functions, kind = state_functions(monoid, value), jit.SCALARS[state_kind(monoid, value)]
     identity, combine, width = functions.identity, functions.combine, len(functions.kinds)
@@ -85,7 +87,7 @@ def splits_fold(monoid: str, value: str, vector: int, lanes: int, stride: int, m
     size, placed = in_flight * scalars, placed_of(monoid, value)
 
     @jit.device
-    def fold(partials: Any, group: Any, splits: Any, first: Any, end: Any, lane: Any, states: Any, scale: Any, step: Any) -> None:
+    def fold(partials: Any, group: Any, splits: Any, first: Any, end: Any, lane: Any, states: Any, each: Any, scale: Any, step: Any) -> None:
         loaded = cuda.local.array(size, kind)
         for v in range(vector):
             put(states, v * width, 1, identity())
@@ -98,7 +100,7 @@ def splits_fold(monoid: str, value: str, vector: int, lanes: int, stride: int, m
             for u in range(in_flight):
                 if split + u * stride < end:
                     for v in range(vector):
-                        partial = placed(get(loaded, u * scalars + v * width, 1), (split + u * stride) * step, scale)
+                        partial = placed(get(loaded, u * scalars + v * width, 1), int64(uint32(split + u * stride) // uint32(each)) * step, scale)
                         put(states, v * width, 1, combine(get(states, v * width, 1), partial))
             split = opaque(split + in_flight * stride)
 
@@ -106,33 +108,39 @@ def splits_fold(monoid: str, value: str, vector: int, lanes: int, stride: int, m
 
 
 @jit.kernel
-def combine_partials(*, monoid: str, value: str, result: str, lanes: int, guarded: bool, special: bool, kept: int) -> Any:
+def combine_partials(*, monoid: str, value: str, result: str, lanes: int, guarded: bool, special: bool, in_parts: bool, kept: int) -> Any:
     """``y[r] = finish(partials[r, 0] ⊕ … ⊕ partials[r, splits - 1])``: the second launch of a fold whose rows are split.
 
     A group of ``lanes`` lanes has a row. Lane l folds the partials l, l + ``lanes``, …, or neighbouring ones where the monoid does
-    not commute; then the group reduces the states of its lanes. Order: fixed by the constants. Bytes: the partials are read, rows · result written.
+    not commute; then the group reduces the states of its lanes. ``in_parts``: a block has a part of a row instead, and the last block of the row to
+    finish combines the states of the parts likewise. Order: fixed by the constants. Bytes: the partials are read, rows · result written.
 
-    Constants and parameters as :mod:`.` lists them, and: ``scale``, ``step``: position p of a partial s is p · ``scale`` + s · ``step`` in its row;
-    ``parts``: into which the partials of a row are cut, so that each has a group, and a result. ``rows`` counts parts then.
+    Constants and parameters as :mod:`.` lists them, and: ``each``, ``scale``, ``step``: position p of a partial s is p · ``scale`` + s // ``each`` ·
+    ``step`` in its row; ``parts``: into which the partials of a row are cut, 1 if not ``in_parts``; ``arrivals`` [rows]: how many parts of each have
+    been combined, 0 before and after; ``joined`` [rows, parts, scalars of a state]: their states.
     """
     states, width, ordered = state_functions(monoid, value), typed_monoid(monoid, value).width, not monoid_of(monoid).commutes
     identity, combine, reduce_lanes = states.identity, states.combine, group_reduce(monoid, value, lanes)
-    (get, _), (store_result, _), kind = state_accessors(width), result_stores(monoid, value, result), jit.SCALARS[state_kind(monoid, value)]
+    (get, _), (store_result, store_partial) = state_accessors(width), result_stores(monoid, value, result)
+    kind = jit.SCALARS[state_kind(monoid, value)]
     is_special: Any = special_of(value) if special else None
     groups, row_offset, scalars = THREADS // lanes, strided_offset_of(kept), width
     few = lanes < CombinePartials.max_group_threads  # fewer lanes have no more partials each than these items
     fold_splits = splits_fold(monoid, value, 1, 1, lanes, CombinePartials.items_per_thread if few else SinglePass.items_per_thread)
 
     def combine_partials(
-        guard: Ptr[value if special else int32], partials: Ptr[state_kind(monoid, value)], y: Ptr[result],
-        rows: int64, splits: int64, parts: int64, scale: int64, step: int64, corrected_count: Scalar[state_kind(monoid, value)],
+        guard: Ptr[value if special else int32], arrivals: Ptr[int32], partials: Ptr[state_kind(monoid, value)],
+        joined: Ptr[state_kind(monoid, value)], y: Ptr[result],
+        rows: int64, splits: int64, parts: int64, each: int64, scale: int64, step: int64, corrected_count: Scalar[state_kind(monoid, value)],
         kept_shape: Extents[kept], y_kept_strides: Extents[kept],
     ) -> None:  # fmt: skip
         folded = cuda.local.array(scalars, kind)
         if guarded and guard[0] == 0:
             return
         group, lane = lane_of_group(lanes)
-        row = int64(cuda.blockIdx.x) * groups + group
+        row, part = int64(cuda.blockIdx.x) * groups + group, int64(0)
+        if in_parts:
+            row, part = split_of(int64(cuda.blockIdx.x), parts)
         state, folds = identity(), row < rows
         if special and folds:
             folds = is_special(guard, row_offset(row, kept_shape, y_kept_strides)) != 0
@@ -142,13 +150,18 @@ def combine_partials(*, monoid: str, value: str, result: str, lanes: int, guarde
                 for split in range(min(lane * share, splits), min((lane + 1) * share, splits)):
                     state = combine(state, get(partials, (row * splits + split) * width, 1))
             else:
-                whole = row // parts
                 share = (splits + parts - 1) // parts
-                first = (row - whole * parts) * share
-                fold_splits(partials, whole, splits, first + lane, min(first + share, splits), 0, folded, scale, step)
+                fold_splits(partials, row, splits, part * share + lane, min((part + 1) * share, splits), 0, folded, each, scale, step)
                 state = get(folded, 0, 1)
         state = reduce_lanes(state)
+        if in_parts:
+            if lane == 0:
+                store_partial(joined, row * parts + part, state)
+            if not last_to_arrive(arrivals, row, parts):
+                return
+            fold_splits(joined, row, parts, int64(lane), parts, 0, folded, int64(1), int64(1), int64(0))
+            state = reduce_lanes(get(folded, 0, 1))
         if lane == 0 and folds:
             store_result(y, row_offset(row, kept_shape, y_kept_strides), state, corrected_count)
 
-    return combine_partials, lambda rows: (-(-rows // groups), THREADS, 0)
+    return combine_partials, lambda rows, parts: (-(-rows // groups) * parts, THREADS, 0)

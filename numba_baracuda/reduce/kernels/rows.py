@@ -116,7 +116,7 @@ def fold_rows(
             if not last_to_arrive(guard, row, splits) or lane >= 32:
                 return
             states = cuda.local.array(width, kind)
-            combine_splits(partials, row, splits, lane, splits, 0, states, int64(1), int64(0))
+            combine_splits(partials, row, splits, lane, splits, 0, states, int64(1), int64(1), int64(0))
             state = reduce_warp(get(states, 0, 1))
         if lane == 0 and row < rows:
             if splits > 1 and not single_pass:
