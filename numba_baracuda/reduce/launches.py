@@ -48,19 +48,18 @@ def halves_about_pivot(problem: Problem, monoid: KernelMonoid, size: int) -> boo
     return bool(monoid.pivot_terms) and size == 2 and len(problem.shape) == 1
 
 
-def resident_of(kernel: str, problem: Problem, geometry: Geometry, monoid: KernelMonoid, value: str, single_pass: bool) -> int:
+def resident_of(kernel: str, problem: Problem, geometry: Geometry, monoid: KernelMonoid, value: str) -> int:
     """Blocks of a fold that a multiprocessor should hold; 0 where the compiler leaves registers for enough of them, or would have too few."""
-    rows, columns, size, axes = tuned(FoldRows()), tuned(FoldColumns()), BY_NAME[value].itemsize, len(problem.shape)
-    light = 1 < size < 8 and axes == 1 and problem.vector > 1 and monoid.width < 3 and not monoid.foreign
+    columns, size, axes = tuned(FoldColumns()), BY_NAME[value].itemsize, len(problem.shape)
+    light = 1 < size < 8 and axes == 1 and problem.vector > 1 and not (monoid.foreign or monoid.pivot_terms) and monoid.width < 3
     if kernel == "fold_rows":
-        if not light or geometry.lanes < THREADS or len(problem.kept_shape) > 2:
-            return 0
-        return rows.single_row_blocks * single_pass if monoid.pivot_terms else rows.min_blocks_per_multiprocessor
+        light = light and geometry.lanes == THREADS and len(problem.kept_shape) < 3
+        return tuned(FoldRows()).min_blocks_per_multiprocessor if light else 0
     if kernel != "fold_columns":
         return 0
     if halves_about_pivot(problem, monoid, size) and not monoid.unit_pivot_suffices:
         return columns.min_blocks_with_two_terms if monoid.term_count == 2 else columns.min_blocks_with_one_term
     if problem.vector == 1:
         return columns.min_blocks_per_multiprocessor if axes == 2 and size < 8 and not monoid.foreign else 0
-    light = light and not (problem.peeled or monoid.pivot_terms) and monoid.width == 1
-    return columns.min_blocks_of_vectors if light and BY_NAME[monoid.kind or BY_NAME[value].accumulator].itemsize < 8 else 0
+    light = light and not problem.peeled and monoid.width == 1 and BY_NAME[monoid.kind or BY_NAME[value].accumulator].itemsize < 8
+    return columns.min_blocks_of_vectors if light else 0

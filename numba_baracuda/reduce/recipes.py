@@ -87,7 +87,7 @@ def fold_steps(
     }  # fmt: skip
     if not geometry.inner:
         arguments |= {**origin, "shape": problem.shape, "x_strides": problem.full_reduced[0]}
-    resident = resident_of(kernel, problem, geometry, fold_monoid, value, single_pass)
+    resident = resident_of(kernel, problem, geometry, fold_monoid, value)
     steps: list[Step] = [Launch(spec_of(kernel, resident=resident, **constants, **config), (blocks, THREADS, 0), arguments)]
     if not partials:
         return steps, []
