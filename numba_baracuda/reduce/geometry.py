@@ -101,15 +101,10 @@ class Geometry:
         return cls(32, 1, 1, problem.extent, steps, 1) if steps else None
 
     def single_pass(self, problem: Problem, multiprocessors: int, value: str, scalars: int) -> Geometry | None:
-        """With splits that the last block of each row combines, fewer of little; None where a second launch is as fast.
-
-        ``scalars`` are those of a state.
-        """
+        """With fewer splits, which the last block of each row combines; None where a second launch is as fast. ``scalars`` are those of a state."""
         policy, own = tuned(SinglePass()), tuned(FoldRows()) if problem.row_contiguous else tuned(FoldColumns())
-        if self.splits == 1:
+        if self.splits == 1 or problem.rows * problem.extent * BY_NAME[value].itemsize > policy.max_bytes:
             return None
-        if problem.rows * problem.extent * BY_NAME[value].itemsize > policy.max_bytes:
-            return self if problem.row_contiguous and self.splits * scalars <= policy.max_row_scalars else None
         few = replace(own, grid_blocks_per_multiprocessor=min(policy.grid_blocks_per_multiprocessor, own.grid_blocks_per_multiprocessor))
         step = _block_shape(problem, multiprocessors, value, tuned(FoldColumns()))[2]
         splits, chunk = splits_for(few, self.blocks, problem.extent, step, multiprocessors)

@@ -150,8 +150,7 @@ class SinglePass(Policy):
     grid_blocks_per_multiprocessor: int = 2  #: blocks for each multiprocessor, with ``bytes_in_flight`` of each thread, that keep the memory busy
     max_scalars: int = 17 << 10  #: the most scalars of states that a block combines
     items_per_thread: int = fixed(16)  #: scalars that a thread loads at a time
-    max_bytes: int = 32 << 20  #: of elements; folds of more have as many blocks as with a second launch, and as many states
-    max_row_scalars: int = 1100  #: of a row, of more that are contiguous, which a warp combines: three times it waits for 16 loads of each lane
+    max_bytes: int = 32 << 20  #: of elements; folds of more take so long that a launch matters little
 
 
 @dataclass(frozen=True)

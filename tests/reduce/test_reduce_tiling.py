@@ -130,7 +130,7 @@ def test_halves_have_monoids_of_their_own() -> None:
 
 
 def test_partials_of_long_rows_are_combined_in_a_second_launch_and_small_problems_need_one() -> None:
-    assert [step.spec.factory.rpartition(":")[2] for step in launches((1 << 28,), 0)] == ["fold_rows", "combine_partials"]
+    assert [step.spec.factory.rpartition(":")[2] for step in launches((4, 1 << 26), 1)] == ["fold_rows", "combine_partials"]
     assert all(len(launches(shape, axis)) == 1 for shape, axis in (((1024,), 0), ((128, 1024), 1), ((1 << 20, 256), 1)))
 
 
