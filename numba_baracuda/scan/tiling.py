@@ -199,10 +199,10 @@ def column_config(policy: ScanColumns, lanes: int, vector: int, steps: int, exte
     """(lanes, steps, threads) for columns of ``extent`` elements, ``vector`` columns a lane, by at least ``lanes`` adjacent lanes.
 
     All threads of a block are adjacent if columns are alone, enough to keep the device busy so, in ``alone_steps`` at a time, or 0 if they are not;
-    or if they have at most ``steps`` elements, which are then the steps. Otherwise a tile has as many levels as the columns fill.
+    or if they have at most so many elements, which are then the steps. Otherwise a tile has as many levels as the columns fill.
     """
     threads = policy.threads_per_block
-    if extent <= steps:
+    if extent <= max(steps, alone_steps):
         return threads, extent, threads
     if alone_steps:
         return policy.alone_threads_per_block, alone_steps, policy.alone_threads_per_block

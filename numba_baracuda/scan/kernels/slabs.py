@@ -16,8 +16,10 @@ from .slab_runs import slab_runs_of
 from .slab_tile import slab_tile_of
 from .slab_walk import BATCH, slab_walk_of
 
-#: pieces of statuses that a lane reads before it waits for the first, and where a state has two of them or more
-_READ_AHEAD, _RUNS_READ_AHEAD = 4, 8
+#: pieces of statuses that a lane reads before it waits for the first, four times as many where a column has but one lane for its statuses
+_READ_AHEAD = 4
+#: the same of runs, whose states have two pieces or more; one state where a strip has more columns, which leaves no registers for others
+_RUNS_READ_AHEAD, _FEW_COLUMNS = 8, 32
 
 
 @jit.kernel
@@ -47,7 +49,10 @@ def scan_slabs(
     states, wide, vector, inputs = functions.states, functions.wide, slab.vector, len(functions.operator.inputs)
     initial_state, combine, identity, get, put = functions.initial_state, states.combine, states.identity, functions.get, functions.put
     levels, slots, (_, offset), (coordinates, _) = threads // lanes, lanes + 1, coordinates_of(kept), coordinates_of(max(kept - 1, 1))
-    lookback = lookback_of(states, group_tiles, lanes, threads, _RUNS_READ_AHEAD if scatters else _READ_AHEAD)
+    read_ahead = _READ_AHEAD * max(1, 4 * lanes // threads)
+    if scatters:
+        read_ahead = _RUNS_READ_AHEAD if lanes <= _FEW_COLUMNS else 1
+    lookback = lookback_of(states, group_tiles, lanes, threads, read_ahead)
     look_back, lookback_lanes, lookback_threads = lookback.look_back, lookback.lanes, lanes * lookback.lanes
     scans = levels_of(functions, levels, lanes, threads, slots)
     scan_levels, begin_copy, end_copy, write, folds = scans.scan, slab.begin_copy, slab.end_copy, slab.write, levels > 1 or not whole
