@@ -37,6 +37,7 @@ class ScanRows(Policy):
     bytes_per_thread: int = 128  #: bytes of each operand's tile for each thread
     min_blocks_per_multiprocessor: int = 0
     adjacent_threads: int = 8  #: adjacent threads on a row, one vector each, before a thread takes several
+    min_full_percent: int = 0  #: of the tile of a block that has a row: where a row fills less of it, threads have half as many vectors; computed
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ EMULATED_SLAB, EMULATED_WHOLE_SLAB = 6 << 10, 2 << 10
 _ROWS = {
     "single": ScanRows(),
     "several": ScanRows(threads_per_block=128),
-    "runs": ScanRows(threads_per_block=128, bytes_per_thread=64, min_blocks_per_multiprocessor=7, adjacent_threads=2),
-    "affine": ScanRows(threads_per_block=128, bytes_per_thread=64, min_blocks_per_multiprocessor=6),
+    "runs": ScanRows(threads_per_block=128, bytes_per_thread=64, min_blocks_per_multiprocessor=7, adjacent_threads=2, min_full_percent=60),
+    "affine": ScanRows(threads_per_block=128, bytes_per_thread=64, min_blocks_per_multiprocessor=6, min_full_percent=60),
 }
 _LONG_ROWS = {
     "single": ScanLongRows(min_blocks_per_multiprocessor=4),
@@ -76,7 +76,7 @@ _SLICES = {
 #: of three inputs, and of large states
 _SLABS = dict.fromkeys(("affine", "shares"), ScanSlabs(tile_bytes=70 << 10, whole_bytes=70 << 10, min_blocks_per_multiprocessor=3))
 _SLABS["runs"] = ScanSlabs(
-    tile_bytes=66 << 10, whole_bytes=66 << 10, min_blocks_per_multiprocessor=3, bytes_per_status_byte=28, min_full_percent=50, max_group_tiles=32
+    tile_bytes=64 << 10, whole_bytes=64 << 10, min_blocks_per_multiprocessor=3, bytes_per_status_byte=28, min_full_percent=50, max_group_tiles=32
 )
 #: of wide elements of these classes a slab has so few, and threads take so many registers, that a block has fewer threads
 _TALL_SLAB_THREADS, _TALL_SLABS = 128, {"single": 8, "runs": 8, "shares": 4}

@@ -194,8 +194,8 @@ class _Scan:
         width, whole = problem.shape[-1], slab.height == problem.extent
         strips, tiles = problem.rows // width * ceil_div(width, slab.strip_width), ceil_div(problem.extent, slab.height)
         kept: dict[str, Any] = {name: each for name, each in self._constants.items() if name not in ("result", "index", "vector")}
-        kept |= {"lanes": slab.lanes, "room": slab.room, "pitch": slab.pitch, "grain": grain, "threads": threads, "group_tiles": group_tiles}
-        kept |= {"whole": True} if whole else {}
+        kept |= {name: getattr(slab, name) for name in ("lanes", "levels", "room", "pitch", "threads")}
+        kept |= {"grain": grain, "group_tiles": group_tiles} | ({"whole": True} if whole else {})
         shared = (len(operator.inputs) * slab.room + (threads if operator.scatters else 0)) * size
         resident = plan.min_blocks_per_multiprocessor
         if whole and resident:
