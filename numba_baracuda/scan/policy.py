@@ -110,6 +110,7 @@ class ScanSlabs(Policy):
     tile_bytes: int = 48 << 10  #: bytes of a slab at most, all inputs together
     whole_columns: int = 76  #: columns of a slice at most for a block to have whole rows
     strip_columns: int = 64  #: columns of a block at most otherwise
+    max_strip_threads: int = chosen(256, *THREADS)  #: of a block then
     min_blocks_per_multiprocessor: int = 4
     tiles_per_multiprocessor: int = 4  #: slabs are smaller if there would not be so many for each multiprocessor
     bytes_per_status_byte: int = 40  #: least bytes of a slab for each byte of its status, twice as many of those that are smaller

@@ -78,6 +78,7 @@ _SLABS = dict.fromkeys(("affine", "shares"), ScanSlabs(tile_bytes=70 << 10, whol
 _SLABS["runs"] = ScanSlabs(
     tile_bytes=64 << 10, whole_bytes=64 << 10, min_blocks_per_multiprocessor=3, bytes_per_status_byte=28, min_full_percent=50, max_group_tiles=32
 )
+_SLABS["shares"] = replace(_SLABS["shares"], max_strip_threads=128)
 #: of wide elements of these classes a slab has so few, and threads take so many registers, that a block has fewer threads
 _TALL_SLAB_THREADS, _TALL_SLABS = 128, {"single": 8, "runs": 8, "shares": 4}
 #: of runs: bytes of a row of a strip at most, and of a slab of elements of 8 bytes, of which registers admit two blocks

@@ -135,6 +135,7 @@ def slab_of(
     whole = (room - vector) // width >= least and width <= min(policy.whole_columns, threads)
     strip_width = width if whole else ceil_div(ceil_div(width, ceil_div(width, policy.strip_columns)), vector) * vector
     pitch = 0 if whole else ceil_div(strip_width + vector - grain, vector) * vector
+    threads = threads if whole else min(threads, policy.max_strip_threads)
     lanes, most = power_of_two(strip_width), (room - vector) // width if whole else room // pitch
     share = ceil_div(slices * extent * ceil_div(width, strip_width), policy.tiles_per_multiprocessor * multiprocessors)
     levels = levels_of(threads, lanes, strip_width)

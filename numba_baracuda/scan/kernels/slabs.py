@@ -10,16 +10,15 @@ from ...kernels.elements import coordinates_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
 from .levels import levels_of
-from .lookback import lookback_of
+from .lookback import lookback_of, packing_of
 from .operator_functions import functions_of
 from .slab_runs import slab_runs_of
 from .slab_tile import slab_tile_of
 from .slab_walk import BATCH, slab_walk_of
 
-#: pieces of statuses that a lane reads before it waits for the first, four times as many where a column has but one lane for its statuses
-_READ_AHEAD = 4
-#: the same of runs, whose states have two pieces or more; one state where a strip has more columns, which leaves no registers for others
-_RUNS_READ_AHEAD, _FEW_COLUMNS = 8, 32
+#: statuses that a lane reads before it waits for the first; where a column has few lanes for its statuses, which are one number each; columns of
+#: runs, of which more leave registers for one
+_READ_AHEAD, _FEW_LANES, _MORE_AHEAD, _RUN_COLUMNS = 4, 2, 8, 32
 
 
 @jit.kernel
@@ -50,10 +49,11 @@ def scan_slabs(
     states, wide, vector, inputs = functions.states, functions.wide, slab.vector, len(functions.operator.inputs)
     initial_state, combine, identity, get, put = functions.initial_state, states.combine, states.identity, functions.get, functions.put
     slots, (_, offset), (coordinates, _) = lanes + 1, coordinates_of(kept), coordinates_of(max(kept - 1, 1))
-    read_ahead = _READ_AHEAD * max(1, 4 * lanes // threads)
-    if scatters:
-        read_ahead = _RUNS_READ_AHEAD if lanes <= _FEW_COLUMNS else 1
-    lookback = lookback_of(states, group_tiles, lanes, threads, read_ahead)
+    pieces, few_lanes = packing_of(states.kinds)[0], threads // lanes <= _FEW_LANES
+    read_ahead = _MORE_AHEAD if few_lanes and functions.width == 1 else _READ_AHEAD
+    if scatters and lanes > _RUN_COLUMNS:
+        read_ahead = 1
+    lookback = lookback_of(states, group_tiles, lanes, threads, read_ahead * pieces)
     look_back, lookback_lanes, lookback_threads = lookback.look_back, lookback.lanes, lanes * lookback.lanes
     scans = levels_of(functions, levels, lanes, threads, slots)
     scan_levels, begin_copy, end_copy, write, folds = scans.scan, slab.begin_copy, slab.end_copy, slab.write, levels > 1 or not whole
