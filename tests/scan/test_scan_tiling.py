@@ -369,6 +369,15 @@ def test_gradients_of_narrow_columns(kind: Kind, name: str, dtype: str, reverse:
             check_backward(kind, name, np.sort(x, axis), axis, reverse=reverse)
 
 
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_gradients_of_products_with_zeros_in_slabs(kind: Kind, dtype: str) -> None:
+    """Of batches of factors, some have a zero, and others none."""
+    for shape, axis in (((1101, 5), 0), ((2, 601, 21), 1)):
+        x = values("cumprod", shape, dtype, spread=0.02)
+        x[(0, 500, 3) if axis else (700, 3)] = x[(1, 40, 2) if axis else (41, 2)] = 0
+        check_backward(kind, "cumprod", x, axis)
+
+
 def test_indices_in_columns_of_few_elements(kind: Kind) -> None:
     x = np.random.default_rng(3).integers(0, 3, (5, 6, 131)).astype(np.float32)
     for reverse in (False, True):

@@ -109,6 +109,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "scan/slabs": ("* slabs*",),
     "scan/slab_tile": ("cumsum of slabs*",),
     "scan/slab_walk": ("*_backward of slabs*", "what comes before in slabs*"),
+    "scan/products": ("cumprod_backward of slabs of halves",),
     "scan/slab_runs": ("cumm*_backward of slabs*", "what wins before in slabs"),
     "scan/column_tile": (
         "cummax_backward of *columns*", "cumsum of *columns*", "cumprod_backward of columns*", "cumprod_backward of short columns",

@@ -43,7 +43,7 @@ def scan_slabs(
     multiple of a vector. ``tile_status`` is not used where slabs are ``whole``.
     """
     functions = functions_of(operator, value, value, exclusive, position)
-    slab = slab_tile_of(functions.element, room, threads, pitch, grain)
+    slab = slab_tile_of(functions.element, room, threads, pitch, grain, lanes)
     scatters = functions.operator.scatters
     walk: Any = slab_runs_of(functions, slab, reverse, whole) if scatters else slab_walk_of(functions, slab, reverse)
     states, wide, vector, inputs = functions.states, functions.wide, slab.vector, len(functions.operator.inputs)
