@@ -2,7 +2,7 @@
 
 All numbers but those said to be computed were chosen by times on an H200 (sm_90, 132 multiprocessors). Tiles and thresholds are the same on every
 architecture, since no other was measured. ``min_blocks_per_multiprocessor`` is the fastest value that compiles for sm_90 without a spill;
-from sm_100 on, where kernels take more registers, long rows and affine maps of narrow long columns get one block fewer.
+from sm_100 on, where kernels take more registers, long rows, slabs and affine maps of narrow long columns get one block fewer.
 """
 
 from __future__ import annotations

@@ -81,6 +81,8 @@ _SLABS["runs"] = ScanSlabs(
 _SLABS["shares"] = replace(_SLABS["shares"], max_strip_threads=128)
 #: of wide elements of these classes a slab has so few, and threads take so many registers, that a block has fewer threads
 _TALL_SLAB_THREADS, _TALL_SLABS = 128, {"single": 8, "runs": 8, "shares": 4}
+#: most resident blocks from sm_100 on
+_LATER_SLABS = 3
 #: of runs: bytes of a row of a strip at most, and of a slab of elements of 8 bytes, of which registers admit two blocks
 _RUN_STRIP_BYTES, _DOUBLE_RUN_SLAB = 128, 84 << 10
 _DOUBLE_STRIPS, _NARROW_STRIPS = 2, 2
@@ -179,6 +181,8 @@ def scan_slabs(states: str, size: int, target: Target) -> ScanSlabs:
         policy = replace(policy, strip_columns=_RUN_STRIP_BYTES // size, tile_bytes=slab, whole_bytes=slab)
     if states in _TALL_SLABS and size >= _TALL_SLABS[states]:
         policy = replace(policy, threads_per_block=_TALL_SLAB_THREADS)
+    if target.capability >= (10, 0):
+        policy = replace(policy, min_blocks_per_multiprocessor=min(policy.min_blocks_per_multiprocessor, _LATER_SLABS))
     if target.emulated:
         policy = replace(
             policy, threads_per_block=EMULATED_THREADS, tile_bytes=EMULATED_SLAB, whole_bytes=EMULATED_WHOLE_SLAB, bytes_per_status_byte=1,

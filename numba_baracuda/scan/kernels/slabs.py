@@ -18,7 +18,7 @@ from .slab_walk import BATCH, slab_walk_of
 
 #: statuses that a lane reads before it waits for the first; where a column has few lanes for its statuses, which are one number each; columns of
 #: runs, of which more leave registers for one
-_READ_AHEAD, _FEW_LANES, _MORE_AHEAD, _RUN_COLUMNS = 4, 2, 8, 32
+_READ_AHEAD, _FEW_LANES, _MORE_AHEAD, _RUN_COLUMNS = 4, 2, 6, 32
 
 
 @jit.kernel
