@@ -198,3 +198,21 @@ opaque_pointer = define(
     """,
 )  # fmt: skip
 means(opaque_pointer)(lambda pointer: pointer)
+
+
+def _pointer_at(pointer: Any, index: Any) -> Any:
+    expect_pointer("pointer_at", pointer)
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        base = address(context, builder, signature.args[0], arguments[0], signature.args[1], arguments[1])
+        hidden = assemble(builder, "mov.b64 $0, $1;", I64, [builder.ptrtoint(base, I64)])
+        return builder.inttoptr(hidden, base.type)
+
+    return types.CPointer(pointer.dtype)(pointer, types.unliteral(index)), codegen
+
+
+pointer_at = define(
+    "pointer_at", ["pointer", "index"], _pointer_at,
+    """The pointer to ``pointer[index]``, but LLVM cannot see where it comes from: offsets of 32 bits from it take one instruction each.""",
+)  # fmt: skip
+means(pointer_at)(lambda pointer, index: pointer.offset(index))

@@ -60,8 +60,9 @@ class ScanOperator:
     ``costly`` to compute, p is a and all three are distinct, kernels compute them once and keep them. Where several elements cost less together than
     one by one, ``together`` names the functions for that, of an operator whose p is a and is all that it uses: see
     :func:`.kernels.exponentials.together_after`; ``inputs_together`` names them of one that uses a, b and c and the c that follows: see
-    :func:`.kernels.exponentials.shares_together`. Where c is cheap to make of b, ``remade`` names the operator whose results it is, the other way:
-    a thread that has a whole row, or column, makes it rather than read it.
+    :func:`.kernels.exponentials.shares_together`. Where a result is ``of_next``, of the c that follows, all of these must lie in the row: only
+    threads that walk down columns use these. Where c is cheap to make of b, ``remade`` names the operator whose results it is, the other way: a
+    thread that has a whole row, or column, makes it rather than read it.
     """
 
     monoid: KernelMonoid
@@ -78,6 +79,7 @@ class ScanOperator:
     costly: bool = False
     together: ByType | None = None
     inputs_together: ByType | None = None
+    of_next: bool = False
     remade: str = ""
 
 
@@ -248,7 +250,9 @@ def operator_of(name: str, exclusive: bool) -> ScanOperator:
     if kind == "cumprod":
         factors, neighbour_offset = (_factor_and_product, 0) if exclusive else (_factor_and_next_product, 1)
         return ScanOperator(
-            _AFFINE, lift, _identity_map, emit, factors, ("dy", "x", "y"), 3, neighbour_offset, "aa", costly=neighbour_offset != 0, remade="cumprod"
+            _AFFINE, lift, _identity_map, emit, factors, ("dy", "x", "y"), 3, neighbour_offset, "aa", costly=neighbour_offset != 0,
+            inputs_together=None if exclusive else ByType("numba_baracuda.scan.kernels.products:products_together"), of_next=not exclusive,
+            remade="cumprod",
         )  # fmt: skip
     shares = _exponentials("shares_exclusive" if exclusive else "shares_inclusive")
     inputs, neighbour_offset, inputs_together = ("dy", "x", "y"), -1 if exclusive else 1, None if exclusive else _exponentials("shares_together")

@@ -2,7 +2,7 @@
 
 All numbers but those said to be computed were chosen by times on an H200 (sm_90, 132 multiprocessors). Tiles and thresholds are the same on every
 architecture, since no other was measured. ``min_blocks_per_multiprocessor`` is the fastest value that compiles for sm_90 without a spill;
-from sm_100 on, where kernels take more registers, long rows and affine maps of narrow long columns get one block fewer.
+from sm_100 on, where kernels take more registers, long rows, slabs and affine maps of narrow long columns get one block fewer.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ class ScanRows(Policy):
     bytes_per_thread: int = 128  #: bytes of each operand's tile for each thread
     min_blocks_per_multiprocessor: int = 0
     adjacent_threads: int = 8  #: adjacent threads on a row, one vector each, before a thread takes several
+    min_full_percent: int = 0  #: of the tile of a block that has a row: where a row fills less of it, threads have half as many vectors; computed
 
 
 @dataclass(frozen=True)
@@ -62,9 +63,11 @@ class ScanColumns(Policy):
     bytes_per_thread: int = 128
     vector_bytes: int = chosen(16, *VECTOR_BYTES)  #: bytes of the widest load or store across rows, in ``scan_long_columns`` as well
     contiguous_bytes: int = 256  #: contiguous bytes of a row that a block loads or stores together, at least
+    astride_bytes: int = 256  #: the same of rows that begin inside sectors, of which two blocks then share some; computed, not timed
     min_blocks_per_multiprocessor: int = 0
     alone_threads_per_block: int = chosen(256, *THREADS)  #: where each thread walks down whole columns
     alone_items_per_thread: int = 8  #: rows of which such a thread loads its columns at a time; the threads of a block stay together
+    narrow_items_per_thread: int = 8  #: the same where loads are narrow; above 8 computed, not timed
     max_alone_elements: int = 32  #: the most elements of these, which are in registers
     grid_blocks_per_multiprocessor: int = 2  #: least blocks of such threads for each element of a vector, up to ``enough_blocks_per_multiprocessor``
     enough_blocks_per_multiprocessor: int = 4
@@ -103,18 +106,21 @@ class ScanSlabs(Policy):
     A thread has many elements, since what it does besides takes as many instructions as some dozens of them.
     """
 
-    threads_per_block: int = chosen(128, *THREADS)
+    threads_per_block: int = chosen(256, *THREADS)
     tile_bytes: int = 48 << 10  #: bytes of a slab at most, all inputs together
     whole_columns: int = 76  #: columns of a slice at most for a block to have whole rows
     strip_columns: int = 64  #: columns of a block at most otherwise
+    max_strip_threads: int = chosen(256, *THREADS)  #: of a block then
     min_blocks_per_multiprocessor: int = 4
     tiles_per_multiprocessor: int = 4  #: slabs are smaller if there would not be so many for each multiprocessor
     bytes_per_status_byte: int = 40  #: least bytes of a slab for each byte of its status, twice as many of those that are smaller
     min_full_percent: int = 200  #: of a slab that a column fills, at least: blocks share columns of more than 100
     min_level_rows: int = 12  #: rows of a level at least
+    max_group_tiles: int = 64  #: slabs of a strip at most whose aggregates are combined at once, in fixed order
     whole_bytes: int = 48 << 10  #: bytes of the slab of a block at most that has whole columns, all inputs together
     whole_strip_columns: int = 128  #: columns of such a block at most, unless it has whole rows
     bytes_per_thread: int = 256  #: bytes of its slab for each thread
+    shared_bytes_per_multiprocessor: int = 224 << 10  #: bytes of all resident blocks of this kind together
     least_threads: int = chosen(32, *THREADS)  #: of such a block
     min_whole_elements: int = 512  #: of its slab, which make up for what a block does besides
     whole_per_multiprocessor: int = 2  #: such blocks for each multiprocessor, at least
@@ -127,6 +133,8 @@ class ScanSlices(Policy):
     threads_per_block: int = chosen(128, *THREADS)
     bytes_per_thread: int = 64  #: bytes of each operand's tile for each thread
     max_extent: int = 64  #: elements of a column at most
+    max_long_elements: int = 512  #: elements of a slice at most whose columns are longer; computed, not timed
+    long_per_multiprocessor: int = 2  #: blocks of such slices for each multiprocessor, at least
     max_whole_extent: int = 8  #: elements of a column that a thread reads at once, in a kernel compiled for their number; computed, not timed
     max_row_bytes: int = 256  #: bytes of a row of at most ``max_extent`` elements, which is a slice of one column
     max_peeled_extent: int = 64  #: elements of a row at most that begins or ends inside a vector; above ``max_extent`` computed, not timed

@@ -20,8 +20,8 @@ EMULATED_SLAB, EMULATED_WHOLE_SLAB = 6 << 10, 2 << 10
 _ROWS = {
     "single": ScanRows(),
     "several": ScanRows(threads_per_block=128),
-    "runs": ScanRows(threads_per_block=128, bytes_per_thread=64, min_blocks_per_multiprocessor=7, adjacent_threads=2),
-    "affine": ScanRows(threads_per_block=128, bytes_per_thread=64, min_blocks_per_multiprocessor=6),
+    "runs": ScanRows(threads_per_block=128, bytes_per_thread=64, min_blocks_per_multiprocessor=7, adjacent_threads=2, min_full_percent=60),
+    "affine": ScanRows(threads_per_block=128, bytes_per_thread=64, min_blocks_per_multiprocessor=6, min_full_percent=60),
 }
 _LONG_ROWS = {
     "single": ScanLongRows(min_blocks_per_multiprocessor=4),
@@ -36,8 +36,10 @@ _UNORDERED_BLOCKS, _DOUBLE_BLOCKS, _ELEMENT_BLOCKS = 4, 3, 2
 _PEELED_MAP_BLOCKS = 3
 #: for elements of 4 bytes; for those of 8 bytes the compiler decides on the resident blocks
 _COLUMNS = {
-    "single": ScanColumns(grid_blocks_per_multiprocessor=1),
-    "several": ScanColumns(bytes_per_thread=64, contiguous_bytes=128, max_alone_elements=16, min_blocks_per_multiprocessor=4),
+    "single": ScanColumns(grid_blocks_per_multiprocessor=1, narrow_items_per_thread=16),
+    "several": ScanColumns(
+        bytes_per_thread=64, contiguous_bytes=128, narrow_items_per_thread=16, max_alone_elements=16, min_blocks_per_multiprocessor=4
+    ),
     "runs": ScanColumns(
         bytes_per_thread=32,
         contiguous_bytes=128,
@@ -45,6 +47,7 @@ _COLUMNS = {
         vector_bytes=8,
         grid_blocks_per_multiprocessor=1,
         alone_items_per_thread=16,
+        narrow_items_per_thread=16,
         max_alone_elements=16,
         min_alone_elements=256,
     ),
@@ -52,7 +55,7 @@ _COLUMNS = {
 }
 _HALVES = ScanColumns(bytes_per_thread=32, vector_bytes=8, contiguous_bytes=128, grid_blocks_per_multiprocessor=1, enough_blocks_per_multiprocessor=1)
 _HALF_COLUMNS = {
-    "single": replace(_HALVES, bytes_per_thread=128),
+    "single": replace(_HALVES, bytes_per_thread=128, narrow_items_per_thread=16),
     "several": ScanColumns(bytes_per_thread=64, vector_bytes=8, contiguous_bytes=64, min_blocks_per_multiprocessor=4),
     "runs": _HALVES,
     "affine": replace(_HALVES, max_alone_elements=16, min_blocks_per_multiprocessor=3),
@@ -72,9 +75,14 @@ _SLICES = {
 }
 #: of three inputs, and of large states
 _SLABS = dict.fromkeys(("affine", "shares"), ScanSlabs(tile_bytes=70 << 10, whole_bytes=70 << 10, min_blocks_per_multiprocessor=3))
-#: exponentials, and products of three inputs, keep more threads busy
-_SLABS |= {"several": ScanSlabs(threads_per_block=256), "affine": replace(_SLABS["affine"], threads_per_block=256)}
-_SLABS["runs"] = ScanSlabs(tile_bytes=66 << 10, whole_bytes=66 << 10, min_blocks_per_multiprocessor=3, bytes_per_status_byte=28, min_full_percent=50)
+_SLABS["runs"] = ScanSlabs(
+    tile_bytes=64 << 10, whole_bytes=64 << 10, min_blocks_per_multiprocessor=3, bytes_per_status_byte=28, min_full_percent=50, max_group_tiles=32
+)
+_SLABS["shares"] = replace(_SLABS["shares"], max_strip_threads=128)
+#: of wide elements of these classes a slab has so few, and threads take so many registers, that a block has fewer threads
+_TALL_SLAB_THREADS, _TALL_SLABS = 128, {"single": 8, "runs": 8, "shares": 4}
+#: most resident blocks from sm_100 on
+_LATER_SLABS = 3
 #: of runs: bytes of a row of a strip at most, and of a slab of elements of 8 bytes, of which registers admit two blocks
 _RUN_STRIP_BYTES, _DOUBLE_RUN_SLAB = 128, 84 << 10
 _DOUBLE_STRIPS, _NARROW_STRIPS = 2, 2
@@ -132,7 +140,7 @@ def scan_columns(states: str, size: int) -> ScanColumns:
     policy = (_HALF_COLUMNS if size == 2 else _COLUMNS)[states]
     if size not in (2, 4):
         alone = _DOUBLE_SHARES if states == "shares" else policy.max_alone_elements
-        policy = replace(policy, min_blocks_per_multiprocessor=0, alone_items_per_thread=8, max_alone_elements=alone)
+        policy = replace(policy, min_blocks_per_multiprocessor=0, alone_items_per_thread=8, narrow_items_per_thread=8, max_alone_elements=alone)
     return tuned(policy)
 
 
@@ -171,6 +179,10 @@ def scan_slabs(states: str, size: int, target: Target) -> ScanSlabs:
     if states == "runs":
         slab = _DOUBLE_RUN_SLAB if size == 8 else policy.tile_bytes
         policy = replace(policy, strip_columns=_RUN_STRIP_BYTES // size, tile_bytes=slab, whole_bytes=slab)
+    if states in _TALL_SLABS and size >= _TALL_SLABS[states]:
+        policy = replace(policy, threads_per_block=_TALL_SLAB_THREADS)
+    if target.capability >= (10, 0):
+        policy = replace(policy, min_blocks_per_multiprocessor=min(policy.min_blocks_per_multiprocessor, _LATER_SLABS))
     if target.emulated:
         policy = replace(
             policy, threads_per_block=EMULATED_THREADS, tile_bytes=EMULATED_SLAB, whole_bytes=EMULATED_WHOLE_SLAB, bytes_per_status_byte=1,

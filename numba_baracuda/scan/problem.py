@@ -51,6 +51,11 @@ class Problem:
         """Elements of a row, and of its first vector before it."""
         return self.extent + (self.vector - 1 if self.peeled else 0)
 
+    def are_multiples(self, elements: int) -> bool:
+        """Whether columns that lie side by side are so many ``elements`` from the next in all operands, or a multiple of them."""
+        strides = *self.axis_strides, *[step for each in self.kept for step in each[:-1]]
+        return all(step % elements == 0 for step in strides)
+
     @classmethod
     def of(
         cls, axis: int, operands: Sequence[Layout], elements: Sequence[str], across: int, along_bytes: int = MAX_VECTOR_BYTES, alike_rows: bool = True

@@ -83,6 +83,14 @@ class _Scan:
         scattered = problem.shape[-1] * self.size <= tuned(policy.Elements()).dense_row_bytes
         return dense if dense > (1 if scattered else problem.vector) else 0
 
+    def alone_steps(self, plan: policy.ScanColumns) -> int:
+        """Rows at a time of threads that walk down whole columns; 0 where threads do not."""
+        problem, vector, size = self.problem, self.problem.vector, self.size
+        if not tiling.walks_alone(plan, problem.rows, problem.shape[-1], vector, size, problem.extent, self.target.multiprocessors):
+            return 0
+        items = plan.narrow_items_per_thread if tiling.is_narrow(vector, size) else plan.alone_items_per_thread
+        return tiling.steps_of(min(items * vector, plan.max_alone_elements) * size, vector, size)
+
     def columns(self) -> Recipe:
         problem, plan, multiprocessors = self.problem, policy_of.scan_columns(self.states, self.size), self.target.multiprocessors
         vector, width, slices = problem.vector, problem.shape[-1], problem.rows // problem.shape[-1]
@@ -92,11 +100,10 @@ class _Scan:
         if threads:
             lanes, steps, vector, blocks = power_of_two(width), each, 1, slices
         else:
-            adjacent = tiling.column_lanes(ceil_div(width, vector), vector * self.size, plan.contiguous_bytes)
-            alone = tiling.walks_alone(plan, problem.rows, width, vector, self.size, problem.extent, multiprocessors)
-            alone_elements = min(plan.alone_items_per_thread * vector, plan.max_alone_elements)
-            alone_steps = tiling.steps_of(alone_elements * self.size, vector, self.size) if alone else 0
-            lanes, steps, threads = tiling.column_config(plan, adjacent, vector, steps, problem.extent, alone_steps)
+            aligned = problem.are_multiples(tiling.SECTOR_BYTES // self.size)
+            contiguous = plan.contiguous_bytes if aligned else max(plan.contiguous_bytes, plan.astride_bytes)
+            adjacent = tiling.column_lanes(ceil_div(width, vector), vector * self.size, contiguous)
+            lanes, steps, threads = tiling.column_config(plan, adjacent, vector, steps, problem.extent, self.alone_steps(plan))
             dense, blocks = 0, ceil_div(problem.rows, lanes * vector)
         config: dict[str, Any] = {
             "lanes": lanes, "steps": steps, "threads": threads, "vector": vector, "whole": problem.extent == steps, "dense": dense,
@@ -121,18 +128,21 @@ class _Scan:
             gapless = len(problem.shape) == 1 or all(strides == (elements, 1) for strides in problem.kept)
             narrow = tiling.is_narrow(problem.vector, size) or width * size < tiling.LINE_BYTES
             served = gapless and narrow and (plan.whole_columns or problem.extent > held)
-        if not served or problem.dense < vector or problem.extent > most or constants["index"] or "carried" in constants:
+        long = problem.extent > most
+        if problem.along or elements > plan.max_long_elements:
+            served = served and not long
+        if not served or problem.dense < vector or constants["index"] or "carried" in constants:
             return None
         steps = tiling.steps_of(plan.bytes_per_thread, vector, size)
         tile = plan.threads_per_block * steps * vector
-        block_slices = tiling.slices_of(plan, elements, vector, tile)
-        if not block_slices:
+        block_slices, slices = tiling.slices_of(plan, elements, vector, tile), problem.rows // width
+        if not block_slices or (long and slices < plan.long_per_multiprocessor * self.target.multiprocessors * block_slices):
             return None
         kept = {name: constants[name] for name in ("operator", "value", "reverse", "exclusive", "position")}
         padded, length = tiling.slices_padded(width, elements, size), problem.extent if problem.extent <= plan.max_whole_extent else 0
         kept |= {"vector": vector, "steps": steps, "threads": plan.threads_per_block, "padded": padded, "length": length}
         spec = KernelSpec("numba_baracuda.scan.kernels:scan_slices", tuple(sorted(kept.items())), plan.threads_per_block)
-        slices, own = problem.rows // width, plan.threads_per_block if self.operator.scatters else 0
+        own = plan.threads_per_block if self.operator.scatters else 0
         parts = len(self.operator.inputs) - (1 if self.operator.remade and length else 0)
         config = ceil_div(slices, block_slices), plan.threads_per_block, tiling.slices_bytes(parts, tile, size, padded, own)
         given = {name: self._arguments[name] for name in ("a", "b", "c", "output", "extent", "initial", "initial_position")}
@@ -157,26 +167,26 @@ class _Scan:
         shape = len(operator.inputs), size, width, grain, slices, problem.extent, target.multiprocessors
         columns = policy_of.scan_columns(self.states, size)
         held = tiling.steps_of(columns.bytes_per_thread, problem.vector, size)
-        alone = tiling.walks_alone(columns, problem.rows, width, problem.vector, size, problem.extent, target.multiprocessors)
+        alone = self.alone_steps(columns)
         narrow = tiling.is_narrow(problem.vector, size)
         # the vectors of scan_columns are enough for other columns than narrow ones, but there a column's last winners are written twice
-        many, dense = alone and problem.extent >= columns.min_alone_elements, self.dense(tiling.element_steps(columns.bytes_per_thread, size)) > 0
+        many, dense = alone > 0 and problem.extent >= columns.min_alone_elements, self.dense(tiling.element_steps(columns.bytes_per_thread, size)) > 0
         apart = not many if operator.scatters else not alone and (narrow or dense)
-        slab = tiling.whole_slab_of(plan, *shape) if apart and problem.extent > held else None
+        slab = tiling.whole_slab_of(plan, *shape) if apart and problem.extent > max(held, alone) else None
         if slab is not None and (operator.scatters or slab.pitch == 0):
             return self.slab(plan, slab, grain, 0)
         slab = tiling.slab_of(plan, self.bits, *shape)
         shared = policy_of.scan_long_columns(self.states, size, 0, False, target)
         wide = problem.rows * size > shared.max_row_bytes_per_multiprocessor * target.multiprocessors
-        # the vectors of scan_columns are enough for whole lines, and for many columns; strips of halves have many ends
+        # the vectors of scan_columns are enough for whole lines, and for many columns
         if operator.scatters:
             enough = wide and problem.vector * size > 4 and width * size >= tiling.LINE_BYTES and width * size % tiling.SECTOR_BYTES == 0
         else:
-            many = size == 2 or (wide and not narrow)
-            enough = width * size % tiling.LINE_BYTES == 0 or (slab is not None and slab.pitch > 0 and many)
+            enough = width * size % tiling.LINE_BYTES == 0 or (slab is not None and slab.pitch > 0 and wide and not narrow)
         if slab is None or alone or enough:
             return None
-        return self.slab(plan, slab, grain, tiling.group_of(shared, slices * ceil_div(width, slab.strip_width)) if ordered else 0)
+        group_tiles = min(tiling.group_of(shared, slices * ceil_div(width, slab.strip_width)), plan.max_group_tiles)
+        return self.slab(plan, slab, grain, group_tiles if ordered else 0)
 
     def slab(self, plan: policy.ScanSlabs, slab: tiling.Slab, grain: int, group_tiles: int) -> Recipe:
         """The launch of ``scan_slabs`` with such slabs."""
@@ -184,9 +194,12 @@ class _Scan:
         width, whole = problem.shape[-1], slab.height == problem.extent
         strips, tiles = problem.rows // width * ceil_div(width, slab.strip_width), ceil_div(problem.extent, slab.height)
         kept: dict[str, Any] = {name: each for name, each in self._constants.items() if name not in ("result", "index", "vector")}
-        kept |= {"lanes": slab.lanes, "room": slab.room, "pitch": slab.pitch, "grain": grain, "threads": threads, "group_tiles": group_tiles}
-        kept |= {"whole": True} if whole else {}
-        resident = plan.min_blocks_per_multiprocessor * (plan.threads_per_block // threads if whole else 1)
+        kept |= {name: getattr(slab, name) for name in ("lanes", "levels", "room", "pitch", "threads")}
+        kept |= {"grain": grain, "group_tiles": group_tiles} | ({"whole": True} if whole else {})
+        shared = (len(operator.inputs) * slab.room + (threads if operator.scatters else 0)) * size
+        resident = plan.min_blocks_per_multiprocessor
+        if whole and resident:
+            resident = min(resident * (plan.threads_per_block // threads), plan.shared_bytes_per_multiprocessor // shared)
         spec = KernelSpec("numba_baracuda.scan.kernels:scan_slabs", tuple(sorted(kept.items())), threads, resident)
         tile_status = Slot("tile_status", "i64", tiling.status_words(self.bits, problem.rows * (tiles - 1)))
         strides = {f"{name}_strides": each for name, each in zip(("a", "b", "c", "output"), problem.kept, strict=False)}
@@ -195,8 +208,7 @@ class _Scan:
             "columns": problem.rows, "tile_status": NULL if whole else tile_status.name, "tiles": tiles, "strips": strips, "width": width,
             "strip_width": slab.strip_width, "height": slab.height, "level_rows": slab.level_rows,
         }  # fmt: skip
-        config = strips * tiles, threads, (len(operator.inputs) * slab.room + (threads if operator.scatters else 0)) * size
-        launch = Launch(spec, config, {**given, **strides, **more})
+        launch = Launch(spec, (strips * tiles, threads, shared), {**given, **strides, **more})
         return Recipe((launch,)) if whole else Recipe((Clear(tile_status.name), launch), (tile_status,))
 
     def long_columns(self, ordered: bool) -> Recipe | None:

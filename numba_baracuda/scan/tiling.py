@@ -46,6 +46,9 @@ def row_config(policy: ScanRows, vectors: int, steps: int) -> tuple[int, int, in
         steps = max(1, min(steps, power_of_two(vectors) // policy.adjacent_threads))
         return power_of_two(ceil_div(vectors, steps)), steps, threads
     warps = ceil_div(vectors, WARP * steps)
+    if steps > 1 and 100 * vectors < policy.min_full_percent * WARP * steps * warps:
+        steps //= 2
+        warps = ceil_div(vectors, WARP * steps)
     threads = WARP * ceil_div(warps, ceil_div(warps, threads // WARP))
     return threads, steps, threads
 
@@ -103,11 +106,18 @@ class Slab(NamedTuple):
 
     threads: int
     lanes: int
+    levels: int
     room: int
     pitch: int
     strip_width: int
     height: int
     level_rows: int
+
+
+def levels_of(threads: int, lanes: int, columns: int) -> int:
+    """Levels of a block of so many ``threads`` on ``columns``, of at most ``lanes``: half as many more where a third of the threads had no column."""
+    levels = threads // lanes
+    return levels * 3 // 2 if 3 * columns <= 2 * lanes else levels
 
 
 def slab_of(
@@ -125,9 +135,10 @@ def slab_of(
     whole = (room - vector) // width >= least and width <= min(policy.whole_columns, threads)
     strip_width = width if whole else ceil_div(ceil_div(width, ceil_div(width, policy.strip_columns)), vector) * vector
     pitch = 0 if whole else ceil_div(strip_width + vector - grain, vector) * vector
+    threads = threads if whole else min(threads, policy.max_strip_threads)
     lanes, most = power_of_two(strip_width), (room - vector) // width if whole else room // pitch
     share = ceil_div(slices * extent * ceil_div(width, strip_width), policy.tiles_per_multiprocessor * multiprocessors)
-    levels = threads // lanes
+    levels = levels_of(threads, lanes, strip_width)
     each = min(most, max(2 * least, share)) // levels
     unit = 8 if each > 32 else 2 if whole else 1
     each = (each - 1) // unit * unit + 1 if whole else each // unit * unit
@@ -138,7 +149,7 @@ def slab_of(
             return None
         share = ceil_div(extent, ceil_div(extent, levels * each) * levels)
         each = min(each, ceil_div(share - 1, unit) * unit + 1 if whole else ceil_div(share, unit) * unit)
-    return Slab(threads, lanes, room, pitch, strip_width, levels * each, each)
+    return Slab(threads, lanes, levels, room, pitch, strip_width, levels * each, each)
 
 
 def whole_slab_of(policy: ScanSlabs, inputs: int, size: int, width: int, grain: int, slices: int, extent: int, multiprocessors: int) -> Slab | None:
@@ -160,12 +171,12 @@ def whole_slab_of(policy: ScanSlabs, inputs: int, size: int, width: int, grain: 
     threads = min(max(power_of_two(ceil_div(held * inputs * size, policy.bytes_per_thread)), policy.least_threads, lanes), policy.threads_per_block)
     room = threads * policy.bytes_per_thread // (inputs * size) // vector * vector
     room = room if held <= room else most
-    levels = threads // lanes
+    levels = levels_of(threads, lanes, strip_width)
     each = ceil_div(extent, levels)
     if levels > 1:
         unit = 8 if each > 16 else 2 if flat else 1
         each = ceil_div(each - 1, unit) * unit + 1 if flat else ceil_div(each, unit) * unit
-    return Slab(threads, lanes, room, pitch, strip_width, extent, each)
+    return Slab(threads, lanes, levels, room, pitch, strip_width, extent, each)
 
 
 def dense_pitch(lanes: int, steps: int, size: int) -> int:
@@ -199,10 +210,10 @@ def column_config(policy: ScanColumns, lanes: int, vector: int, steps: int, exte
     """(lanes, steps, threads) for columns of ``extent`` elements, ``vector`` columns a lane, by at least ``lanes`` adjacent lanes.
 
     All threads of a block are adjacent if columns are alone, enough to keep the device busy so, in ``alone_steps`` at a time, or 0 if they are not;
-    or if they have at most ``steps`` elements, which are then the steps. Otherwise a tile has as many levels as the columns fill.
+    or if they have at most so many elements, which are then the steps. Otherwise a tile has as many levels as the columns fill.
     """
     threads = policy.threads_per_block
-    if extent <= steps:
+    if extent <= max(steps, alone_steps):
         return threads, extent, threads
     if alone_steps:
         return policy.alone_threads_per_block, alone_steps, policy.alone_threads_per_block

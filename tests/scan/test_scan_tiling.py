@@ -59,6 +59,9 @@ def recipe(shape: tuple[int, ...], axis: int, name: str = "cumsum", address: int
         ((1 << 20, 513), 1, {}, "scan_rows", {"vector": 4, "peeled": True, "lanes": 32, "segmented": False}),
         ((2335, 19_911), 1, {"element": "bf16"}, "scan_rows", {"vector": 8, "peeled": True, "lanes": 160, "steps": 8, "threads": 160}),
         ((1 << 20, 256), 1, {}, "scan_rows", {"lanes": 8, "steps": 8, "threads": 256}),
+        ((81_157, 1095), 1, {"name": "logcumsumexp_backward", "element": "bf16"}, "scan_rows", {"lanes": 96, "steps": 2, "threads": 96}),
+        ((81_157, 1295), 1, {"name": "logcumsumexp_backward", "element": "bf16"}, "scan_rows", {"lanes": 64, "steps": 4, "threads": 64}),
+        ((81_157, 2100), 1, {"element": "bf16"}, "scan_rows", {"lanes": 64, "steps": 8, "threads": 64}),
         ((1 << 22, 16), 1, {}, "scan_rows", {"lanes": 4, "steps": 1}),
         ((1 << 22, 16), 1, {"name": "cummin_backward", "address": 4}, "scan_rows", {"peeled": True, "segmented": True}),
         ((1 << 22, 16), 1, {"name": "cummin_backward"}, "scan_slices", {"vector": 4, "steps": 4, "threads": 128}),
@@ -74,8 +77,13 @@ def recipe(shape: tuple[int, ...], axis: int, name: str = "cumsum", address: int
         ((1 << 20, 24, 4), 1, {"element": "bf16"}, "scan_slices", {"vector": 8}),
         ((1 << 20, 24, 4), 1, {"pad": 4}, "scan_columns", {"vector": 4}),
         ((1 << 20, 24, 4), 1, {"name": "cummax", "index": "i64"}, "scan_columns", {"index": "i64"}),
-        ((1 << 18, 200, 4), 1, {}, "scan_slabs", {"whole": True, "threads": 32, "room": 896}),
-        ((1 << 18, 90, 4), 1, {}, "scan_columns", {"dense": 0, "vector": 4}),
+        ((1 << 18, 200, 4), 1, {}, "scan_slabs", {"whole": True, "threads": 32, "room": 2048}),
+        ((1 << 18, 90, 4), 1, {}, "scan_slices", {"vector": 4, "length": 0}),
+        ((1 << 18, 128, 4), 1, {}, "scan_slices", {"padded": True}),
+        ((1 << 18, 129, 4), 1, {}, "scan_slabs", {"whole": True, "threads": 32}),
+        ((1 << 10, 90, 4), 1, {}, "scan_columns", {"dense": 0, "vector": 4}),
+        ((683, 251, 76, 3), 2, {}, "scan_slices", {"padded": False}),
+        ((1 << 21, 40, 2), 1, {"name": "cumprod_backward", "element": "bf16"}, "scan_slices", {"vector": 8}),
         ((1 << 20, 24, 32), 1, {}, "scan_columns", {}),
         ((1 << 20, 7, 25), 1, {"name": "cummax_backward", "element": "bf16"}, "scan_columns", {"whole": True}),
         ((1 << 20, 1), 1, {}, "scan_columns", {}),
@@ -87,20 +95,24 @@ def recipe(shape: tuple[int, ...], axis: int, name: str = "cumsum", address: int
         ((4, 46_475_412), 0, {}, "scan_columns", {"lanes": 256, "vector": 4, "steps": 4, "whole": True}),
         ((555, 7, 17_223), 1, {"element": "bf16"}, "scan_columns", {"lanes": 256, "vector": 1, "steps": 7, "whole": True}),
         ((4, 1, 42_237_562), 1, {"name": "logcumsumexp"}, "scan_columns", {"lanes": 256, "vector": 4, "steps": 1, "whole": True}),
-        ((95, 819_846), 0, {"element": "bf16"}, "scan_columns", {"lanes": 256, "vector": 2, "steps": 8, "whole": False}),
+        ((95, 819_846), 0, {"element": "bf16"}, "scan_columns", {"lanes": 256, "vector": 2, "steps": 16, "whole": False}),
+        ((95, 819_845), 0, {"name": "logcumsumexp"}, "scan_columns", {"lanes": 256, "vector": 1, "steps": 16}),
+        ((320, 443_468), 0, {"name": "logcumsumexp"}, "scan_columns", {"lanes": 16, "vector": 4, "steps": 4}),
         ((40, 100_000), 0, {}, "scan_columns", {"lanes": 32, "vector": 4, "steps": 8, "whole": False}),
         ((20, 100_000), 0, {}, "scan_columns", {"lanes": 64, "vector": 4, "steps": 8, "whole": False}),
         ((7251, 4794, 6), 1, {"element": "bf16"}, "scan_columns", {"lanes": 8, "vector": 1, "steps": 16, "dense": 8, "threads": 64}),
-        ((800, 40_794, 21), 1, {}, "scan_slabs", {"lanes": 32, "pitch": 0, "threads": 128, "group_tiles": 8}),
+        ((800, 40_794, 21), 1, {}, "scan_slabs", {"lanes": 32, "pitch": 0, "threads": 256, "group_tiles": 8}),
         ((800, 40_794, 21), 1, {"pad": 1}, "scan_columns", {"vector": 1, "dense": 0}),
         ((800, 1_000, 21), 1, {}, "scan_columns", {"lanes": 32, "dense": 4, "threads": 128}),
         ((700, 40_001), 0, {}, "scan_columns", {"lanes": 256, "threads": 256, "vector": 1}),
         ((700, 40_002), 0, {}, "scan_columns", {"lanes": 32, "threads": 256, "vector": 2}),
         ((639, 153_460), 0, {"name": "cummax_backward"}, "scan_columns", {"lanes": 256, "vector": 2, "steps": 8}),
         ((639, 153_461), 0, {"name": "cummax_backward"}, "scan_columns", {"lanes": 256, "vector": 1, "steps": 16}),
-        ((132, 153_460), 0, {"name": "cummax_backward"}, "scan_slabs", {"whole": True, "pitch": 32, "lanes": 32, "threads": 128}),
+        ((132, 153_460), 0, {"name": "cummax_backward"}, "scan_slabs", {"whole": True, "pitch": 32, "lanes": 32, "threads": 256}),
         ((132, 153_460), 0, {"name": "cummax_backward", "address": 4}, "scan_columns", {"lanes": 256, "steps": 16}),
-        ((100, 600_002), 0, {"name": "cummax_backward"}, "scan_slabs", {"whole": True, "pitch": 68, "lanes": 64, "room": 7168}),
+        ((100, 600_002), 0, {"name": "cummax_backward"}, "scan_slabs", {"whole": True, "pitch": 68, "lanes": 64, "room": 8192}),
+        ((11, 5, 4_740_234), 1, {"name": "cummax_backward"}, "scan_columns", {"whole": True, "lanes": 256, "vector": 2, "steps": 5}),
+        ((11, 9, 4_740_234), 1, {"name": "cummax_backward"}, "scan_slabs", {"whole": True}),
         ((100, 600_002), 0, {"name": "cummax"}, "scan_columns", {"lanes": 256}),
         ((12_983, 21, 972), 1, {"name": "cummax_backward"}, "scan_slabs", {"whole": True, "pitch": 124, "lanes": 128, "threads": 128}),
         ((4, 153_460), 0, {"name": "cummax_backward"}, "scan_columns", {"whole": True}),
@@ -108,7 +120,8 @@ def recipe(shape: tuple[int, ...], axis: int, name: str = "cumsum", address: int
         ((222_873, 309, 3), 1, {"name": "cummin_backward", "element": "f64"}, "scan_slabs", {"whole": True, "threads": 64, "room": 1024}),
         ((114, 23_001, 86), 1, {"name": "cummin_backward"}, "scan_slabs", {"lanes": 32, "pitch": 36}),
         ((114, 23_001, 88), 1, {"name": "cummin_backward"}, "scan_columns", {"lanes": 16}),
-        ((2726, 3495, 6), 1, {"name": "cumsum_backward", "element": "bf16"}, "scan_slabs", {"whole": True, "threads": 128}),
+        ((2726, 3495, 6), 1, {"name": "cumsum_backward", "element": "bf16"}, "scan_slabs", {"whole": True, "threads": 256}),
+        ((2726, 900, 5), 1, {"name": "cumsum_backward", "element": "f64"}, "scan_slabs", {"whole": True, "threads": 128}),
         ((7251, 100, 6), 1, {}, "scan_slabs", {"whole": True, "lanes": 8, "threads": 32}),
         ((200, 100, 6), 1, {}, "scan_columns", {"lanes": 8, "vector": 1, "dense": 4, "threads": 64}),
         ((7251, 4794, 6), 1, {"address": 4}, "scan_columns", {"lanes": 8, "vector": 1, "dense": 0}),
@@ -119,12 +132,12 @@ def recipe(shape: tuple[int, ...], axis: int, name: str = "cumsum", address: int
         ((50_000_003, 5), 0, {"name": "cumsum_backward"}, "scan_slabs", {"pitch": 0, "reverse": True}),
         ((48, 669_749, 5), 1, {"name": "cumprod_backward"}, "scan_slabs", {"pitch": 0, "room": 5972, "reverse": True}),
         ((10_686_821, 5), 0, {"name": "logcumsumexp_backward", "element": "bf16"}, "scan_slabs", {"room": 11944, "lanes": 8}),
-        ((979, 132_318, 2), 1, {"name": "cummin_backward", "element": "bf16"}, "scan_slabs", {"lanes": 2, "pitch": 0, "room": 16896}),
+        ((979, 132_318, 2), 1, {"name": "cummin_backward", "element": "bf16"}, "scan_slabs", {"lanes": 2, "pitch": 0, "room": 16384}),
         ((979, 132_318, 2), 1, {"name": "cummin_backward", "element": "bf16", "pad": 2}, "scan_long_columns", {"l1_cached": True}),
         ((288, 5827, 33), 1, {"name": "logcumsumexp_backward"}, "scan_slabs", {"lanes": 64, "pitch": 0}),
         ((288, 5827, 33), 1, {"name": "logcumsumexp_backward", "pad": 1}, "scan_long_columns", {"lanes": 32, "vector": 1, "batches": 2}),
         ((6000, 9000), 0, {"name": "logcumsumexp_backward"}, "scan_columns", {"vector": 4}),
-        ((3_539_710, 2, 7), 0, {"name": "cummin_backward"}, "scan_slabs", {"lanes": 16, "room": 8448, "reverse": False}),
+        ((3_539_710, 2, 7), 0, {"name": "cummin_backward"}, "scan_slabs", {"lanes": 16, "room": 8192, "reverse": False}),
         ((72_599, 2, 2254), 0, {"name": "cummin_backward"}, "scan_slabs", {"lanes": 32, "pitch": 32}),
         ((345_678, 777), 0, {"name": "cummax_backward", "element": "bf16"}, "scan_slabs", {"lanes": 64, "pitch": 72}),
         ((5042, 4349, 5), 1, {"name": "cummax_backward", "element": "bf16"}, "scan_slabs", {"lanes": 8, "pitch": 0}),
@@ -138,7 +151,9 @@ def recipe(shape: tuple[int, ...], axis: int, name: str = "cumsum", address: int
         ((345_678, 777), 0, {"element": "f64"}, "scan_slabs", {"pitch": 62, "grain": 1, "room": 6144}),
         ((345_678, 777), 0, {"element": "f64", "pad": 2}, "scan_long_columns", {"lanes": 16, "steps": 16, "batches": 1, "threads": 256}),
         ((345_678, 777), 0, {"element": "f64", "name": "cumprod_backward"}, "scan_long_columns", {}),
-        ((345_678, 778), 0, {"element": "bf16"}, "scan_long_columns", {"vector": 2, "batches": 2}),
+        ((345_678, 778), 0, {"element": "bf16"}, "scan_slabs", {"lanes": 64, "pitch": 72, "grain": 2}),
+        ((345_678, 776), 0, {"element": "bf16"}, "scan_slabs", {"lanes": 64, "pitch": 64, "grain": 8}),
+        ((345_678, 32_000), 0, {"element": "bf16"}, "scan_columns", {"vector": 4}),
         ((345_678, 778), 0, {"element": "bf16", "pad": 2}, "scan_long_columns", {"lanes": 16, "vector": 2, "steps": 16, "batches": 2}),
         ((1 << 20, 37), 0, {}, "scan_slabs", {"lanes": 64, "pitch": 0}),
         ((1 << 20, 37), 0, {"pad": 2}, "scan_long_columns", {"lanes": 16, "vector": 1}),
@@ -352,6 +367,15 @@ def test_gradients_of_narrow_columns(kind: Kind, name: str, dtype: str, reverse:
         check_backward(kind, name, x, axis, reverse=reverse)
         if name in ("cummax", "cummin"):
             check_backward(kind, name, np.sort(x, axis), axis, reverse=reverse)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_gradients_of_products_with_zeros_in_slabs(kind: Kind, dtype: str) -> None:
+    """Of batches of factors, some have a zero, and others none."""
+    for shape, axis in (((1101, 5), 0), ((2, 601, 21), 1)):
+        x = values("cumprod", shape, dtype, spread=0.02)
+        x[(0, 500, 3) if axis else (700, 3)] = x[(1, 40, 2) if axis else (41, 2)] = 0
+        check_backward(kind, "cumprod", x, axis)
 
 
 def test_indices_in_columns_of_few_elements(kind: Kind) -> None:

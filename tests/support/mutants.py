@@ -109,6 +109,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "scan/slabs": ("* slabs*",),
     "scan/slab_tile": ("cumsum of slabs*",),
     "scan/slab_walk": ("*_backward of slabs*", "what comes before in slabs*"),
+    "scan/products": ("cumprod_backward of slabs of halves",),
     "scan/slab_runs": ("cumm*_backward of slabs*", "what wins before in slabs"),
     "scan/column_tile": (
         "cummax_backward of *columns*", "cumsum of *columns*", "cumprod_backward of columns*", "cumprod_backward of short columns",
@@ -249,13 +250,8 @@ KNOWN: dict[str, dict[str, str]] = {
             "idle lanes would load another vector that is there, and that nobody uses",
         "scan_long_rows.prefetch_tile: guard: int32(cuda.threadIdx.x) * line < tile_size in if int32(cuda.threadIdx.x) * line < tile_size:":
             "more would be prefetched, which changes nothing",
-        "scan_long_rows.scan_long_rows: guard: tile + prefetch_distance < tiles in "
-        "if contiguous and (tile + prefetch_distance < tiles or row + 1 < rows):":
+        "scan_long_rows.scan_long_rows: guard: ticket[2] < rows in if contiguous and ticket[2] < rows:":
             "more would be prefetched, which changes nothing",
-        "scan_long_rows.scan_long_rows: guard: row + 1 < rows in if contiguous and (tile + prefetch_distance < tiles or row + 1 < rows):":
-            "more would be prefetched, which changes nothing",
-        "scan_long_rows.scan_long_rows: guard: tile + prefetch_distance < tiles in same_row = tile + prefetch_distance < tiles":
-            "something else would be prefetched, which changes nothing",
     },
     "scan/lookback": {
         "Lookback._arrival_order.look_back: guard: candidate >= 0 in if looking and lane >= last_prefix and (candidate >= 0):":

@@ -860,7 +860,11 @@ scan("cumsum of slabs of even strips", "cumsum", (201, 38), 0, slabs=SLAB, rever
 scan("cumsum of slabs of aligned strips", "cumsum", (201, 36), 0, slabs=SLAB)
 scan("cumsum of slabs, the last less than a vector", "cumsum", (2, 433, 3), 1, slabs=1 << 10, element="bf16")
 scan("cumsum of slabs, idle threads", "cumsum", (1301, 2), 0, slabs=SLAB, threads=128)
-scan("cumsum of slabs of strips, the last of one column", "cumsum", (241, 49), 0, slabs=SLAB)
+for element in ("f32", "bf16"):
+    scan(f"cumsum of slabs of strips, the last of one column, {element}", "cumsum", (241, 49), 0, slabs=SLAB, element=element)
+scan("cumsum of slabs of strips of halves", "cumsum", (2, 301, 21), 1, slabs=SLAB, element="bf16", reverse=True)
+scan("cumsum of slabs of strips of pairs of halves", "cumsum", (201, 38), 0, slabs=SLAB, element="bf16")
+scan("cumprod_backward of slabs of halves", "cumprod_backward", (601, 7), 0, slabs=SLAB, element="bf16")
 scan("what comes before in slabs", "logcumsumexp_backward", (601, 7), 0, slabs=SLAB, exclusive=True, initial=0.5)
 scan("what comes before in slabs of strips", "cumprod_backward", (201, 21), 0, slabs=SLAB, exclusive=True, reverse=True)
 for said, slab, rising in (("", SLAB, False), (" that rises", 2 * SLAB, True)):

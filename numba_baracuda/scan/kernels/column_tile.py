@@ -251,7 +251,7 @@ class ColumnTile:
                 put(prefixes, v, (run[0], last if winners != 0 else earlier, run[2], run[3]))
                 number = narrow(run[2]) if ends else zero
                 for s in range(steps - 1, -1, -1):
-                    k, won = s * vector + v, winners >> s & 1 != 0
+                    k, won = s * vector + v, int32(winners & int32(1 << s)) != 0
                     emitted = values[k]
                     values[k] = number if won else zero
                     number = emitted if won else number

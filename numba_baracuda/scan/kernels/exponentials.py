@@ -1,6 +1,6 @@
 """Sums of exponentials as exp(m) · s, where m is the greatest exponent: functions that scan operators want for the accumulator's type.
 
-In float32, powers and logarithms are the machine's, to base 2: off by 2 ulp, and by half an ulp of the exponent. In float64 they are the library's.
+In float32, powers and logarithms are the machine's, to base 2: off by 2 ulp, and by half an ulp of the exponent. In float64 they are :mod:`.doubles`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from numba.cuda.types import float32
 
 from ...device.numbers import exp2_approx, log2_approx, maximum, minimum
 from ...runtime import jit
+from . import doubles
 
 _LOG2_E, _LN_2 = math.log2(math.e), math.log(2)
-#: exp(−x) is 0 from such x on
-_UNDERFLOW = {"float32": 200.0, "float64": 2000.0}
+#: exp(−x) is 0 in float32 from such x on
+_UNDERFLOW = 200.0
 #: how far elements may lie above the greatest before them where sums are scaled by that
 _ABOVE = 1.0
 #: how far sums of exponentials, as logarithms, may lie from the last of several that are scaled by that
@@ -28,7 +29,7 @@ def _exp_and_log(kind: Any) -> tuple[Any, Any]:
     """exp and log for the accumulator's type."""
     if kind == float32:
         return jit.device(lambda x: exp2_approx(x * float32(_LOG2_E))), jit.device(lambda x: log2_approx(x) * float32(_LN_2))
-    return jit.device(lambda x: math.exp(x)), jit.device(lambda x: math.log(x))
+    return doubles.exp, doubles.log
 
 
 @functools.cache
@@ -38,7 +39,7 @@ def add_exponentials(kind: Any) -> Any:
     The distance of equal infinities is NaN, which ``min`` passes over: they count as far apart, and their sum is the greater one. NaN stays in m.
     """
     power, _ = _exp_and_log(kind)
-    underflow = kind(_UNDERFLOW[str(kind)])
+    underflow = kind(_UNDERFLOW)
 
     @jit.device
     def combine(a: Any, b: Any) -> Any:
@@ -46,7 +47,16 @@ def add_exponentials(kind: Any) -> Any:
         greater, lesser = a[1] if distance > 0 else b[1], b[1] if distance > 0 else a[1]
         return maximum(a[0], b[0]), greater + lesser * power(-min(abs(distance), underflow))
 
-    return combine
+    @jit.device
+    def combine_doubles(a: Any, b: Any) -> Any:
+        """The same with fewer instructions: the sum of equal infinities is their maximum, and of NaN too; the sign of a maximum of 0 is any."""
+        distance = a[0] - b[0]
+        greater, lesser = a[1] if distance > 0 else b[1], b[1] if distance > 0 else a[1]
+        other = a[0] + b[0]
+        other = b[0] if distance <= 0 else other
+        return a[0] if distance > 0 else other, greater + lesser * doubles.small_exp(-abs(distance))
+
+    return combine if kind == float32 else combine_doubles
 
 
 @functools.cache

@@ -23,15 +23,17 @@ class Levels:
 
     def __init__(self, functions: OperatorFunctions, levels: int, columns: int, threads: int, pitch: int) -> None:
         self.lanes = lanes = max(1, min(32, threads // columns))
-        states, get, put, levels_a_lane = functions.states, functions.get, functions.put, levels // lanes
+        states, get, put, levels_a_lane, even = functions.states, functions.get, functions.put, -(-levels // lanes), levels % lanes == 0
         combine, identity, of_lower, of_lane, lanes_scan = states.combine, states.identity, states.of_lower, states.of_lane, scan_of(states, lanes)
 
         @jit.device
         def scan(shared_states: Any, column: Any, prefix: Any) -> Any:
             lane = int32(cuda.threadIdx.x) & (lanes - 1)
             slot, aggregate = lane * levels_a_lane * pitch + column, identity()
+            own_levels = levels - lane * levels_a_lane
             for d in range(levels_a_lane):
-                aggregate = combine(aggregate, get(shared_states, slot + d * pitch))
+                if even or d < own_levels:
+                    aggregate = combine(aggregate, get(shared_states, slot + d * pitch))
             total, state = aggregate, prefix
             if lanes > 1:  # a warp may have threads without a column if each column has only one
                 inclusive = lanes_scan(aggregate)
@@ -39,9 +41,10 @@ class Levels:
                 if lane > 0:
                     state = combine(prefix, before)
             for d in range(levels_a_lane):
-                aggregate = get(shared_states, slot + d * pitch)
-                put(shared_states, slot + d * pitch, state)
-                state = combine(state, aggregate)
+                if even or d < own_levels:
+                    aggregate = get(shared_states, slot + d * pitch)
+                    put(shared_states, slot + d * pitch, state)
+                    state = combine(state, aggregate)
             return total
 
         self.scan = scan

@@ -73,6 +73,8 @@ class OperatorFunctions:
         self.get, self.put = reach_of(self.width)
         together = scan_operator.together, scan_operator.inputs_together
         self._together, self._inputs_together = (each and wide == float32 and of_type(each, wide) for each in together)
+        if scan_operator.of_next and self.element == wide:  # the compiler would spill
+            self._inputs_together = None
 
     def together_of(self, count: int, wanted: bool, inputs: bool = False) -> tuple[bool, tuple[Any, Any, Any]]:
         """(whether they are wanted and of use, (fold, fits, scan)) of ``count`` elements together, of all ``inputs`` or of p."""

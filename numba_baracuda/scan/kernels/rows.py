@@ -142,25 +142,24 @@ def scan_long_rows(
             cuda.shared.array(size_0, kind_0), cuda.shared.array(size_1, kind_1), cuda.shared.array(size_2, kind_2),
             cuda.shared.array(size_3, kind_3),
         )  # fmt: skip
-        ticket = cuda.shared.array(2, int64)
+        ticket = cuda.shared.array(4, int64)
         thread = int32(cuda.threadIdx.x)
         lane, warp = int32(cuda.laneid), thread >> 5
         if thread == 0:
             ticket_number = uint32(fetch_add(tile_status, 0, int64(1)))
+            later_number = ticket_number + uint32(prefetch_distance)
             ticket[0] = ticket_number // uint32(tiles)
             ticket[1] = ticket_number % uint32(tiles)
+            ticket[2] = later_number // uint32(tiles)
+            ticket[3] = later_number % uint32(tiles)
         cuda.syncthreads()
         row, tile = ticket[0], ticket[1]
         bases = row_of(row, kept_shape, a_strides), row_of(row, kept_shape, b_strides), row_of(row, kept_shape, c_strides)
         output_base, indices_base = row_of(row, kept_shape, output_strides), row_of(row, kept_shape, indices_strides)
         strides = (int64(1), int64(1), int64(1)) if contiguous else (axis_strides[0], axis_strides[1], axis_strides[2])
         output_stride, indices_stride = (int64(1), int64(1)) if contiguous else (axis_strides[3], axis_strides[4])
-        if contiguous and (tile + prefetch_distance < tiles or row + 1 < rows):
-            same_row = tile + prefetch_distance < tiles
-            prefetch_tile(
-                (a, b, c), row if same_row else row + 1, tile + prefetch_distance - (0 if same_row else tiles), extent, kept_shape, a_strides,
-                b_strides, c_strides,
-            )  # fmt: skip
+        if contiguous and ticket[2] < rows:
+            prefetch_tile((a, b, c), ticket[2], ticket[3], extent, kept_shape, a_strides, b_strides, c_strides)
         tile_start, safe, end = tile * tile_size, int64(0), int64(extent)
         first_state = initial_state(initials[row] if carried else initial, initial_position)
         shape = int64(extent), first_state, initial_position

@@ -8,6 +8,7 @@ from typing import Any
 from numba import cuda
 from numba.cuda.types import int32, uint32
 
+from ...device.build import pointer_at
 from ...device.stage import await_copies, commit_copies, copy_async
 from ...device.vector import LOAD, STORE_STREAM
 from ...runtime import jit
@@ -15,6 +16,9 @@ from ..tiling import MAX_VECTOR_BYTES
 
 #: vectors that a thread copies one after the other without a condition
 COPIES = 4
+#: bits of a grain from which on a part whose rows begin inside vectors is stored by grains, adjacent threads to adjacent ones: vectors would share
+#: sectors with what is left of their rows. Computed, not timed
+GRAIN_BITS = 32
 
 
 class SlabTile:
@@ -27,11 +31,12 @@ class SlabTile:
     ``begin_copy(array, first, shift, rows, width, own, limit, number)`` starts the copy of input ``number``; it may read up to ``limit`` elements
     from the first on, and those of a vector before it. ``end_copy`` waits for the thread's own copies. ``write`` stores what is in the place of input
     0. Vectors that belong to the part as a whole are moved as such; at both ends of a range, ``grain`` elements at a time, which divides whatever
-    rows and columns begin at. All threads of the block call these.
+    rows and columns begin at. Of rows that begin inside vectors, wide grains are all stored so. ``lanes`` is a power of two, at least ``own``. All
+    threads of the block call these.
     """
 
-    def __init__(self, element: Any, room: int, threads: int, pitch: int, grain: int) -> None:
-        self.vector, self.room, self.element, self._threads = MAX_VECTOR_BYTES * 8 // element.bitwidth, room, element, threads
+    def __init__(self, element: Any, room: int, threads: int, pitch: int, grain: int, lanes: int) -> None:
+        self.vector, self.room, self.element, self._threads, self._lanes = MAX_VECTOR_BYTES * 8 // element.bitwidth, room, element, threads, lanes
         self.end_copy, self.even = await_copies(0), pitch == 0
         if pitch:
             self._pieces(pitch, grain)
@@ -103,6 +108,8 @@ class SlabTile:
         load_shared, store_global, load_grain, store_grain = LOAD[vector], STORE_STREAM[vector], LOAD[grain], STORE_STREAM[grain]
         row_vectors, end_grains, first_vector = pitch // vector, vector // grain, 0 if grain == vector else vector
         grain_bits, end_bits = grain.bit_length() - 1, (vector // grain).bit_length() - 1
+        lane_bits = self._lanes.bit_length() - 1 - grain_bits
+        step, grains_size = threads >> lane_bits, COPIES * grain
 
         @jit.device
         def shift_of(row: Any, width: Any, shift: Any) -> Any:
@@ -121,6 +128,7 @@ class SlabTile:
         def begin_copy(array: Any, first: Any, shift: Any, rows: Any, width: Any, own: Any, limit: Any, number: Any) -> None:
             shared = cuda.shared.array(0, element, 16)
             k, place, row_size, count = int32(cuda.threadIdx.x), int32(number * room), int32(width), int32(rows * row_vectors)
+            source = pointer_at(array, first)
             # a vector may end behind the last row; those of rows that fill their places go without a condition, even if one too many is copied
             inside = (rows - 1) * row_size + own + vector <= limit
             if own > pitch - 2 * vector and (rows - 1) * row_size + pitch <= limit:
@@ -128,13 +136,13 @@ class SlabTile:
                     for c in range(COPIES):
                         number_c = int32(k + c * threads)
                         _, _, offset = vector_of(number_c, row_size, shift)
-                        copy_async(array, first + offset, shared, int32(place + int32(number_c * vector)))
+                        copy_async(source, offset, shared, int32(place + int32(number_c * vector)))
                     k = int32(k + COPIES * threads)
             while k < count:
                 at, begin, offset = vector_of(k, row_size, shift)
                 if at < int32(begin + own):
                     if inside or int32(offset + vector) <= limit:
-                        copy_async(array, first + offset, shared, int32(place + int32(k * vector)))
+                        copy_async(source, offset, shared, int32(place + int32(k * vector)))
                     else:
                         for v in range(vector):
                             if at + v < begin + own:
@@ -145,12 +153,12 @@ class SlabTile:
         @jit.device
         def write(array: Any, first: Any, shift: Any, rows: Any, width: Any, own: Any) -> None:
             shared, words = cuda.shared.array(0, element, 16), cuda.local.array(vector, element)
-            k, row_size, count = int32(cuda.threadIdx.x), int32(width), int32(rows * row_vectors)
+            k, row_size, count, target = int32(cuda.threadIdx.x), int32(width), int32(rows * row_vectors), pointer_at(array, first)
             while k < count:
                 at, begin, offset = vector_of(k, row_size, shift)
                 if at >= first_vector and int32(at + vector) <= int32(begin + own):
                     load_shared(shared, uint32(k * vector), words, 0)
-                    store_global(array, first + offset, words, 0)
+                    store_global(target, offset, words, 0)
                 k = int32(k + threads)
             if first_vector > 0:
                 # a row's first vector and what is left behind its last; of whole vectors, together as many elements as one has
@@ -166,13 +174,32 @@ class SlabTile:
                     at = int32(place + (int32(end & -vector) if behind else int32(0)))
                     if (at >= (int32(vector) if behind else begin)) & (at < end):
                         load_grain(shared, uint32(int32(row * pitch) + at), words, 0)
-                        store_grain(array, first + int32(offset + int32(at - begin)), words, 0)
+                        store_grain(target, int32(offset + int32(at - begin)), words, 0)
                     row = int32(row + step)
 
-        self.begin_copy, self.write = begin_copy, write
+        @jit.device
+        def write_grains(array: Any, first: Any, shift: Any, rows: Any, width: Any, own: Any) -> None:
+            shared, words = cuda.shared.array(0, element, 16), cuda.local.array(grains_size, element)
+            thread, row_size, target = int32(cuda.threadIdx.x), int32(width), pointer_at(array, first)
+            row, place = int32(thread >> lane_bits), int32(int32(thread & ((1 << lane_bits) - 1)) << grain_bits)
+            if place < own:
+                while row + (COPIES - 1) * step < rows:
+                    for c in range(COPIES):
+                        own_row = int32(row + c * step)
+                        load_grain(shared, uint32(int32(own_row * pitch) + int32(shift_of(own_row, row_size, shift) + place)), words, c * grain)
+                    for c in range(COPIES):
+                        store_grain(target, int32(int32(int32(row + c * step) * row_size) + place), words, c * grain)
+                    row = int32(row + COPIES * step)
+                while row < rows:
+                    load_grain(shared, uint32(int32(row * pitch) + int32(shift_of(row, row_size, shift) + place)), words, 0)
+                    store_grain(target, int32(int32(row * row_size) + place), words, 0)
+                    row = int32(row + step)
+
+        by_grains = grain < vector and grain * element.bitwidth >= GRAIN_BITS
+        self.begin_copy, self.write = begin_copy, write_grains if by_grains else write
 
 
 @functools.cache
-def slab_tile_of(element: Any, room: int, threads: int, pitch: int, grain: int) -> SlabTile:
+def slab_tile_of(element: Any, room: int, threads: int, pitch: int, grain: int, lanes: int) -> SlabTile:
     """The one :class:`SlabTile` for these."""
-    return SlabTile(element, room, threads, pitch, grain)
+    return SlabTile(element, room, threads, pitch, grain, lanes)

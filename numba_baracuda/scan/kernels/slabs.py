@@ -10,44 +10,50 @@ from ...kernels.elements import coordinates_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
 from .levels import levels_of
-from .lookback import lookback_of
+from .lookback import lookback_of, packing_of
 from .operator_functions import functions_of
 from .slab_runs import slab_runs_of
 from .slab_tile import slab_tile_of
 from .slab_walk import BATCH, slab_walk_of
 
-#: pieces of statuses that a lane reads before it waits for the first, and where a state has two of them or more
-_READ_AHEAD, _RUNS_READ_AHEAD = 4, 8
+#: statuses that a lane reads before it waits for the first; where a column has few lanes for its statuses, which are one number each; columns of
+#: runs, of which more leave registers for one
+_READ_AHEAD, _FEW_LANES, _MORE_AHEAD, _RUN_COLUMNS = 4, 2, 6, 32
 
 
 @jit.kernel
 def scan_slabs(
-    *, operator: str, value: str, lanes: int, room: int, pitch: int, grain: int, threads: int, reverse: bool, exclusive: bool, position: str,
-    kept: int, group_tiles: int, whole: bool = False, carried: bool = False,
+    *, operator: str, value: str, lanes: int, levels: int, room: int, pitch: int, grain: int, threads: int, reverse: bool, exclusive: bool,
+    position: str, kept: int, group_tiles: int, whole: bool = False, carried: bool = False,
 ) -> Any:  # fmt: skip
     """:func:`scan_long_columns` of slices whose columns are one contiguous range of memory; a block has a *slab* of adjacent rows of a strip.
 
-    A slab goes to shared memory in vectors of 16 bytes, past the registers. There the threads / ``lanes`` *levels* of the block, each a thread a
-    column, fold ``level_rows`` consecutive rows each, and after the look-back scan them; results take the place of the first input, and are stored in
-    vectors. Order: fixed by the constants, ``height`` and ``level_rows``; ``group_tiles`` 0 combines slabs in the order in which they are done.
+    A slab goes to shared memory in vectors of 16 bytes, past the registers. There the ``levels`` of the block, each a thread a column, fold
+    ``level_rows`` consecutive rows each, and after the look-back scan them; results take the place of the first input, and are stored in vectors.
+    Order: fixed by the constants, ``height`` and ``level_rows``; ``group_tiles`` 0 combines slabs in the order in which they are done.
     Slabs that are ``whole`` have all rows of their columns: nothing is looked back for, and one level folds nothing.
     Where an operator scatters, winners of a slab are left out of its stores if a later one takes over behind it, whose block stores their numbers.
     Bytes: every operand once, and 16 for each 64-bit piece of a column's state in a slab, written once and polled.
 
     Constants and parameters as :mod:`.` lists them; results are of the inputs' type. ``lanes``: a power of two, at least the columns of a strip;
+    ``levels``: at most as many as there are threads for the columns of one;
     ``room``: elements of shared memory for each input, a multiple of a vector; ``pitch`` and ``grain`` as :class:`~.slab_tile.SlabTile` says.
     ``columns``: the number of columns; ``width``: those of a slice; ``strip_width``: those of a strip, of which a slice may leave the last unfilled;
     ``strips``: of all slices; ``height``: rows of a slab; ``level_rows``: height / levels. The slices of all operands begin equally far from a
     multiple of a vector. ``tile_status`` is not used where slabs are ``whole``.
     """
     functions = functions_of(operator, value, value, exclusive, position)
-    slab = slab_tile_of(functions.element, room, threads, pitch, grain)
+    slab = slab_tile_of(functions.element, room, threads, pitch, grain, lanes)
     scatters = functions.operator.scatters
     walk: Any = slab_runs_of(functions, slab, reverse, whole) if scatters else slab_walk_of(functions, slab, reverse)
     states, wide, vector, inputs = functions.states, functions.wide, slab.vector, len(functions.operator.inputs)
     initial_state, combine, identity, get, put = functions.initial_state, states.combine, states.identity, functions.get, functions.put
-    levels, slots, (_, offset), (coordinates, _) = threads // lanes, lanes + 1, coordinates_of(kept), coordinates_of(max(kept - 1, 1))
-    lookback = lookback_of(states, group_tiles, lanes, threads, _RUNS_READ_AHEAD if scatters else _READ_AHEAD)
+    slots, (_, offset), (coordinates, _) = lanes + 1, coordinates_of(kept), coordinates_of(max(kept - 1, 1))
+    pieces, few_lanes = packing_of(states.kinds)[0], threads // lanes <= _FEW_LANES
+    read_ahead = _MORE_AHEAD if few_lanes and functions.width == 1 else _READ_AHEAD
+    if scatters and lanes > _RUN_COLUMNS:
+        read_ahead = 1
+    lookback = lookback_of(states, group_tiles, lanes, threads, read_ahead * pieces)
     look_back, lookback_lanes, lookback_threads = lookback.look_back, lookback.lanes, lanes * lookback.lanes
     scans = levels_of(functions, levels, lanes, threads, slots)
     scan_levels, begin_copy, end_copy, write, folds = scans.scan, slab.begin_copy, slab.end_copy, slab.write, levels > 1 or not whole
@@ -100,7 +106,10 @@ def scan_slabs(
         if inputs > 2:
             begin_copy(c, first_c, shift, rows, width, own, limit, 2)
         if folds:  # also for the columns that the strip does not have
-            put(shared_states, int32(thread // lanes * slots + thread % lanes), identity())
+            for first_level in range(0, levels, threads // lanes):
+                own_level = first_level + thread // lanes
+                if own_level < levels:
+                    put(shared_states, int32(own_level * slots + thread % lanes), identity())
         level = int32(uint32(thread) // uint32(strip_width))
         column, top = int32(thread - level * int32(strip_width)), int32(level * int32(level_rows))
         active, own_rows = level < levels and column < own, int32(max(min(rows - top, int32(level_rows)), 0))

@@ -100,7 +100,7 @@ class WarpTile(WarpInputs):
         runs = scatters and not masked_steps
         run_with_next: Any = run_with_next_of(functions) if runs else None
         together, (fold_together, _, _) = self._together(masked_steps)
-        inputs_together, (fold_inputs, inputs_fit, _) = functions.together_of(vector, not segmented, True)
+        inputs_together, (fold_inputs, inputs_fit, _) = functions.together_of(vector, not segmented and not functions.operator.of_next, True)
         read, size_raw = self._transform.read, vector if inputs_together else 1
 
         @jit.device
@@ -187,7 +187,7 @@ class WarpTile(WarpInputs):
         winner_index, size_indices, in_row = functions.winner_index_of(reverse, index_type), vector if indexed else 1, self._in_row(masked_steps)
         segmented, begins_row, first_position = self._segmented, self._transform.begins_row, self._transform.first_position
         together, (_, fits_together, scan_together) = self._together(masked_steps)
-        inputs_together, (_, inputs_fit, scan_inputs) = functions.together_of(vector, not segmented, True)
+        inputs_together, (_, inputs_fit, scan_inputs) = functions.together_of(vector, not segmented and not functions.operator.of_next, True)
         read, size_raw = self._transform.read, vector if inputs_together else 1
 
         @jit.device
