@@ -9,7 +9,7 @@ from ..core.dtypes import BY_NAME
 from ..core.op import Target
 from ..core.policy import tuned
 from .policy import BroadcastFlat, BroadcastToRows, FoldCarries, FoldNarrow, FoldRanges, FoldShortRuns, FoldStaged, FoldTiles, ScatterRows
-from .residency import NARROW, NARROW_HEAVY, TILES, TILES_BY_REGISTERS, TILES_HEAVY
+from .residency import NARROW, NARROW_HEAVY, TILES, TILES_BY_REGISTERS, TILES_CHOSEN, TILES_HEAVY, TILES_MEANS
 
 
 def _beyond(target: Target) -> bool:
@@ -110,7 +110,8 @@ def fold_tiles(
         loaded = vector * max(element.itemsize, 4) if apart else max(load_bytes, 4)
         in_flight = items * loaded // 4 * (2 if paired else 1) + (items if permuted else 0)
         scalars = vector * monoid.width * (2 if wide else 1)
-        blocks = (TILES_HEAVY if monoid.heavy else TILES_BY_REGISTERS).held(
+        several = TILES_MEANS if monoid.any_pivot else TILES_CHOSEN if monoid.choose_pivot else TILES_HEAVY
+        blocks = (several if monoid.heavy else TILES_BY_REGISTERS).held(
             FoldTiles.threads_per_block, in_flight, scalars, apart, monoid.finishes, index == "i64", _beyond(target)
         )
     elif load_bytes == 16:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from numba.cuda.types import int32, int64, uint32, uint64
+from numba.cuda.types import int32, int64, uint32
 
 from ...core.dtypes import BY_NAME
+from ...device.build import ptx
 from ...runtime import jit
 
 
@@ -46,10 +47,22 @@ def rotate_blocks(block: Any, blocks: Any) -> Any:
     return rotated if rotated < blocks else rotated - blocks
 
 
+multiply_high = ptx(
+    "multiply_high", "mul.hi.u32 $0, $1, $2;", uint32, (uint32, uint32), lambda x, y: uint32(int(x) * int(y) >> 32),
+    "The upper 32 bits of x · y, by one instruction.",
+)  # fmt: skip
+
+
 @jit.device
 def row_of(offset: Any, reciprocal: Any) -> Any:
     """The row of the element ``offset`` of a tile; ``reciprocal`` is :func:`~..tiling.reciprocal_of` its columns, which are two or more."""
-    return int32(uint64(uint32(offset)) * uint64(uint32(reciprocal)) >> uint64(32))
+    return int32(multiply_high(uint32(offset), uint32(reciprocal)))
+
+
+@jit.device
+def half_row_of(offset: Any, reciprocal: Any) -> Any:
+    """:func:`row_of` where ``reciprocal`` is :func:`~..tiling.half_reciprocal_of` the columns, of which there may be one."""
+    return int32(multiply_high(uint32(offset) << uint32(1), uint32(reciprocal)))
 
 
 def coded_type(value: str) -> Any:

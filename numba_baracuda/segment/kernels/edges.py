@@ -75,8 +75,10 @@ def edge_functions_of(monoid: str, value: str, vector: int, result: str, store_v
                     store_result(output, current * output_row + output_offset, left, states, count, correction)
                 current, count = edge_ids[edge], int64(0)
                 reset(states)
-            count += edge_counts[edge]
-            combine_right(states, edge_states, base + edge * (lanes * scalars) + lane, lanes)
+            # most tiles of long runs have an edge of no rows
+            if edge_counts[edge] > 0:
+                count += edge_counts[edge]
+                combine_right(states, edge_states, base + edge * (lanes * scalars) + lane, lanes)
         if row_blocks > 1:
             save_carry(carry_ids, carry_counts, carry_states, carry, column, columns, current, count, states)
             if carry == 2 * row_block:
