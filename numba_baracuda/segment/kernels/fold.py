@@ -114,8 +114,8 @@ def fold_tiles(
             length = int32(max(min(tile, rows - first), 0))
             leading, inner = int32(2 * group), length
             if reaches:
-                ascends = input_row >= columns and (not paired or other_row >= columns)
-                inner = int32(min(length, rows - first - 1)) if ascends else int32(0)
+                pitch = min(input_row, other_row) if paired else input_row
+                inner = int32(min(length, rows - first - 1)) if pitch >= columns else int32(0)
             current, begun, edge = index_type(-1), int32(0), leading
             if length > 0:
                 current = ids[first * ids_step]

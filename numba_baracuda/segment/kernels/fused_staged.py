@@ -154,11 +154,15 @@ def fold_and_broadcast_staged(
                 walk(run, staged, at, int32(w_at + at), pitch, length, first + begin, 0)
             close_run(run, length, states)
             finish_states(states, length, correction, folded)
-            while length > 0:
+            while known and length > 0:
                 one_x[0] = staged[uint32(at)]
                 if has_w:
                     one_w[0] = staged[uint32(w_at + at)]
-                staged[uint32(at)] = element_vjp(one_x, one_w, one_g, one_y, 0, folded, folded, 0, 0) if known else element(0)
+                staged[uint32(at)] = element_vjp(one_x, one_w, one_g, one_y, 0, folded, folded, 0, 0)
+                at, length = int32(at + pitch), int32(opaque(length - 1))
+            # a run whose id is out of range
+            while length > 0:
+                staged[uint32(at)] = element(0)
                 at, length = int32(at + pitch), int32(opaque(length - 1))
             item = int32(opaque(item + threads))
         cuda.syncthreads()
