@@ -187,6 +187,8 @@ KNOWN: dict[str, dict[str, str]] = {
         "begin_copies: guard: left > 0 in if left > 0:": "saves to look at each element that a lane has not",
     },
     "segment/edges": {
+        "edge_functions_of.combine_edges: guard: edge_counts[edge] > 0 in if edge_counts[edge] > 0:":
+            "combines with the states of no rows, which change nothing, and takes longer",
         "tile_end_of.end: guard: length > 0 in if length > 0 and first + length == rows:":
             "a warp without rows would fill what lies behind the last segment, which is nothing",
     },

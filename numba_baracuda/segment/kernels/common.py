@@ -48,7 +48,7 @@ def rotate_blocks(block: Any, blocks: Any) -> Any:
 
 
 multiply_high = ptx(
-    "multiply_high", "mul.hi.u32 $0, $1, $2;", uint32, (uint32, uint32), lambda x, y: uint32(int(x) * int(y) >> 32),
+    "multiply_high", "mul.hi.u32 $0, $1, $2;", uint32, (uint32, uint32), lambda x, y: x * y >> 32,
     "The upper 32 bits of x · y, by one instruction.",
 )  # fmt: skip
 
