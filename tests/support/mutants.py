@@ -169,10 +169,9 @@ KNOWN: dict[str, dict[str, str]] = {
     "segment/fold": {
         "fold_tiles.fold_tiles: guard: length > 0 in if length > 0 and first + length == rows:":
             "a group without rows would fill what lies behind the last segment, which is nothing",
-        "fold_tiles.fold_tiles: guard: folded >= unroll in if folded >= unroll and folded ^ folded - unroll > folded - unroll:":
+        "fold_tiles.fold_tiles: guard: past >= 0 in if past >= 0 and int32(folded ^ past) > past:":
             "holds whenever the other one does, where unroll is a power of two",
-        "fold_tiles.fold_tiles: guard: folded ^ folded - unroll > folded - unroll in "
-        "if folded >= unroll and folded ^ folded - unroll > folded - unroll:":
+        "fold_tiles.fold_tiles: guard: int32(folded ^ past) > past in if past >= 0 and int32(folded ^ past) > past:":
             "recentres after every batch, which takes longer",
     },
     "segment/fused": {

@@ -125,7 +125,7 @@ def fold_tiles(
                     begin_run(run, int64(permutation[first]))
             tile_row = int32(0)
             while tile_row < length:
-                if packed and tile_row + unroll <= inner:
+                if packed and int32(tile_row + unroll) <= inner:
                     for k in range(unroll // index_vector):
                         load_ids(ids, first + tile_row + k * index_vector, batch_ids, k * index_vector)
                     if permuted:
@@ -159,9 +159,10 @@ def fold_tiles(
                     for u in range(1, unroll):
                         if batch_ids[u] != batch_ids[u - 1]:
                             heads = int32(heads | 1 << u)
-                valid = int32(min(unroll, length - tile_row))
+                valid = min(int32(unroll), int32(length - tile_row))
                 folded = int32(tile_row - begun)
-                if folded >= unroll and folded ^ (folded - unroll) > folded - unroll:
+                past = int32(folded - unroll)
+                if past >= 0 and int32(folded ^ past) > past:
                     recentre(run, folded)
                 if whole_batches and heads == 0 and valid == unroll:
                     append_rows(run, batch, others, row_indices, first + tile_row, whole, folded)
