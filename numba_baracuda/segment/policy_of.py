@@ -96,7 +96,7 @@ def fold_tiles(
     """The policy for rows of ``dims`` axes, of which a thread takes ``vector`` columns, as a vector or ``apart``. Rows are ``permuted`` or not;
     ``paired`` rows are of two operands.
 
-    With 16-byte vectors 5 blocks are resident, or 4 where the result is more than the state or wide rows are permuted. With states of several
+    With 16-byte vectors 5 blocks are resident, or 4 where wide rows are permuted, or their result is more than the state. With states of several
     scalars, with halves and with columns apart, registers set the number; with several axes it is 4. For a user's monoid the compiler decides.
     """
     element = BY_NAME[value]
@@ -115,7 +115,7 @@ def fold_tiles(
             FoldTiles.threads_per_block, in_flight, scalars, apart, monoid.finishes, index == "i64", _beyond(target)
         )
     elif load_bytes == 16:
-        blocks = 4 if monoid.finishes or (wide and permuted) else 5
+        blocks = 4 if wide and (permuted or monoid.finishes) else 5
     else:
         blocks = TILES.left(wide_states=wide, permutation=permuted, lift=monoid.lifts, finish=monoid.finishes, beyond_sm_90=_beyond(target))
     plan = tuned(FoldTiles(items_per_thread=items, min_blocks_per_multiprocessor=blocks))

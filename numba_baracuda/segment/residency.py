@@ -52,11 +52,11 @@ class Registers:
 #: registers of a multiprocessor
 _REGISTERS = 65536
 #: of ``fold_tiles`` with states of several scalars; the same with sums about a pivot that rows choose, and about their mean
-TILES_HEAVY, TILES_CHOSEN, TILES_MEANS = Registers(46, 3, 6, apart=3), Registers(64, 3, 5), Registers(60, 3, 5)
+TILES_HEAVY, TILES_CHOSEN, TILES_MEANS = Registers(46, 3, 6, apart=3), Registers(64, 3, 5), Registers(51, 3, 5)
 #: of ``fold_tiles`` with halves or columns apart, where a state is one scalar
-TILES_BY_REGISTERS = Registers(54, 1, 7, apart=24, finish=8)
+TILES_BY_REGISTERS = Registers(54, 1, 7, apart=4, finish=8)
 #: of ``fold_tiles`` with vectors of fewer than 16 bytes
-TILES = Residency(8, wide_states=1, permutation=2, lift=1, finish=2, beyond_sm_90=1)
+TILES = Residency(8, wide_states=1, permutation=2, lift=1, finish=1, beyond_sm_90=1)
 #: of ``fold_narrow``; and the same with states of several scalars, or of halves
 NARROW = Residency(8, wide_items=2, wide_ids=1, long_row=1, longest_row=1, finish=1, beyond_sm_90=1)
 NARROW_HEAVY = Residency(8, wide_items=2, wide_ids=1, wide_states=2, widening=1, scalars=0.5, least=2)
