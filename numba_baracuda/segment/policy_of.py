@@ -108,7 +108,8 @@ def fold_tiles(
         blocks = 4
     elif monoid.heavy or element.itemsize == 2 or apart:
         loaded = vector * max(element.itemsize, 4) if apart else max(load_bytes, 4)
-        in_flight = items * loaded // 4 * (2 if paired else 1) + (items if permuted else 0)
+        # a permuted batch has an index of each row, and where its mean is made registers for as many more
+        in_flight = items * loaded // 4 * (2 if paired else 1) + items * (permuted + (permuted and monoid.any_pivot))
         scalars = vector * monoid.width * (2 if wide else 1)
         several = TILES_MEANS if monoid.any_pivot else TILES_CHOSEN if monoid.choose_pivot else TILES_HEAVY
         blocks = (several if monoid.heavy else TILES_BY_REGISTERS).held(
