@@ -115,7 +115,7 @@ def product_of_others(kind: Any) -> Any:
 
 @functools.cache
 def rounded_product_of_others(kind: Any) -> Any:
-    """:func:`product_of_others` that is rounded to a half type. Error of y / x: 2 ulp of float32."""
+    """:func:`product_of_others` that is rounded to a half type. Error of y / x, or of p / m: 2 ulp of float32."""
     return _product_of_others(kind, quotient_approx)
 
 
@@ -130,7 +130,7 @@ def _product_of_others(kind: Any, quotient: Any) -> Any:
         code, (which, entering) = int32(q), classify(x)
         others = int32(code >> KIND_BITS & _ALL | code & _ALL & ~which)
         m, k = normalize(entering)
-        product, units = p / m, int32(int32(code >> 2 * KIND_BITS) - _MAX_UNITS - int32(k))
+        product, units = quotient(p, m), int32(int32(code >> 2 * KIND_BITS) - _MAX_UNITS - int32(k))
         if others == 0:
             step = unit if units > 0 else inverse
             for n in range(3):

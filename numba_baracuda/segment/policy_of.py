@@ -9,7 +9,7 @@ from ..core.dtypes import BY_NAME
 from ..core.op import Target
 from ..core.policy import tuned
 from .policy import BroadcastFlat, BroadcastToRows, FoldCarries, FoldNarrow, FoldRanges, FoldShortRuns, FoldStaged, FoldTiles, ScatterRows
-from .residency import NARROW, NARROW_HEAVY, TILES, TILES_BY_REGISTERS, TILES_HEAVY
+from .residency import NARROW, NARROW_HEAVY, TILES, TILES_BY_REGISTERS, TILES_CHOSEN, TILES_HEAVY, TILES_MEANS
 
 
 def _beyond(target: Target) -> bool:
@@ -96,7 +96,7 @@ def fold_tiles(
     """The policy for rows of ``dims`` axes, of which a thread takes ``vector`` columns, as a vector or ``apart``. Rows are ``permuted`` or not;
     ``paired`` rows are of two operands.
 
-    With 16-byte vectors 5 blocks are resident, or 4 where the result is more than the state or wide rows are permuted. With states of several
+    With 16-byte vectors 5 blocks are resident, or 4 where wide rows are permuted, or their result is more than the state. With states of several
     scalars, with halves and with columns apart, registers set the number; with several axes it is 4. For a user's monoid the compiler decides.
     """
     element = BY_NAME[value]
@@ -108,13 +108,15 @@ def fold_tiles(
         blocks = 4
     elif monoid.heavy or element.itemsize == 2 or apart:
         loaded = vector * max(element.itemsize, 4) if apart else max(load_bytes, 4)
-        in_flight = items * loaded // 4 * (2 if paired else 1) + (items if permuted else 0)
+        # a permuted batch has an index of each row, and where its mean is made registers for as many more
+        in_flight = items * loaded // 4 * (2 if paired else 1) + items * (permuted + (permuted and monoid.any_pivot))
         scalars = vector * monoid.width * (2 if wide else 1)
-        blocks = (TILES_HEAVY if monoid.heavy else TILES_BY_REGISTERS).held(
+        several = TILES_MEANS if monoid.any_pivot else TILES_CHOSEN if monoid.choose_pivot else TILES_HEAVY
+        blocks = (several if monoid.heavy else TILES_BY_REGISTERS).held(
             FoldTiles.threads_per_block, in_flight, scalars, apart, monoid.finishes, index == "i64", _beyond(target)
         )
     elif load_bytes == 16:
-        blocks = 4 if monoid.finishes or (wide and permuted) else 5
+        blocks = 4 if wide and (permuted or monoid.finishes) else 5
     else:
         blocks = TILES.left(wide_states=wide, permutation=permuted, lift=monoid.lifts, finish=monoid.finishes, beyond_sm_90=_beyond(target))
     plan = tuned(FoldTiles(items_per_thread=items, min_blocks_per_multiprocessor=blocks))

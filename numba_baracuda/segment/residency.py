@@ -38,8 +38,8 @@ class Registers:
     own: int
     scalar: int  #: each 4-byte scalar of its states
     most_blocks: int
-    apart: int = 24  #: columns apart
-    finish: int = 16  #: results that are not the state itself
+    apart: int = 0  #: columns apart
+    finish: int = 0  #: results that are not the state itself
     wide_ids: int = 8  #: ids of 8 bytes
     beyond_sm_90: int = 2  #: blocks fewer on architectures that were not measured for spills
 
@@ -51,8 +51,10 @@ class Registers:
 
 #: registers of a multiprocessor
 _REGISTERS = 65536
-#: of ``fold_tiles`` with states of several scalars, and with halves or columns apart
-TILES_HEAVY, TILES_BY_REGISTERS = Registers(72, 3, 5, finish=0, wide_ids=0, beyond_sm_90=0), Registers(56, 1, 7)
+#: of ``fold_tiles`` with states of several scalars; the same with sums about a pivot that rows choose, and about their mean
+TILES_HEAVY, TILES_CHOSEN, TILES_MEANS = Registers(46, 3, 6, apart=3), Registers(64, 3, 5), Registers(51, 3, 5)
+#: of ``fold_tiles`` with halves or columns apart, where a state is one scalar
+TILES_BY_REGISTERS = Registers(54, 1, 7, apart=4, finish=8)
 #: of ``fold_tiles`` with vectors of fewer than 16 bytes
 TILES = Residency(8, wide_states=1, permutation=2, lift=1, finish=1, beyond_sm_90=1)
 #: of ``fold_narrow``; and the same with states of several scalars, or of halves

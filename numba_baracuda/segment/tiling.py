@@ -223,8 +223,10 @@ def columns_apart(columns: int, counts: Iterable[int], threads: int) -> int:
 
 
 def reciprocal_of(columns: int) -> int:
-    """The factor by which a product and a shift by 32 bits divide small numbers by ``columns``."""
-    return (1 << 32) // columns + 1
+    """The factor by which a product and a shift by 63 bits divide numbers by ``columns``, two or more: numbers whose product with ``columns`` is less
+    than 2^63.
+    """
+    return (1 << 63) // columns + 1
 
 
 def half_reciprocal_of(columns: int) -> int:

@@ -20,7 +20,7 @@ from numba_baracuda.core.spec import KernelSpec
 from numba_baracuda.segment import policy, policy_of
 from numba_baracuda.segment.flat_tiling import broadcast_tile, flat_height, flat_ids, flat_lanes, flat_tile
 from numba_baracuda.segment.ops import contiguous
-from numba_baracuda.segment.tiling import Tiling, half_reciprocal_of, lanes_for, staged_rows
+from numba_baracuda.segment.tiling import Tiling, half_reciprocal_of, lanes_for, reciprocal_of, staged_rows
 
 CARD = Target((9, 0), 132, 50 << 20)
 _FOLDS = [f"unsorted_segment_{kind}" for kind in ("sum", "var", "logsumexp", "argmax", "norm2")]
@@ -126,12 +126,14 @@ def test_broadcasts_divide_exactly(items: int) -> None:
     flat = replace(policy.BroadcastFlat(), items_per_thread=items)
     tile = max(broadcast_tile(flat, elements, vector, 132) for elements in (1, 1 << 40) for vector in (1, 2, 4, 8))
     columns = np.arange(2, flat.max_columns + 1, dtype=np.uint64)
-    reciprocals = np.uint64(1 << 32) // columns + np.uint64(1)
+    reciprocals = (np.array([reciprocal_of(int(each)) for each in columns], np.uint64) - np.uint64(1) >> np.uint64(31)) + np.uint64(1)
     excess = reciprocals * columns - np.uint64(1 << 32)
     assert np.all(excess > 0) and np.all(excess * (columns + np.uint64(tile)) < 1 << 32)
     for at in (*range(12), *range(12, columns.size, 2731), columns.size - 1):
         places = np.arange(tile + columns[at], dtype=np.uint64)
         np.testing.assert_array_equal(places * reciprocals[at] >> np.uint64(32), places // columns[at])
+        for begin in (0, 1, int(columns[at]) - 1, (1 << 40) + 1, (1 << 47) // int(columns[at]) * int(columns[at]) - 1, 1 << 47):
+            assert begin * reciprocal_of(int(columns[at])) >> 63 == begin // int(columns[at])
 
 
 def _launches(

@@ -170,10 +170,9 @@ KNOWN: dict[str, dict[str, str]] = {
     "segment/fold": {
         "fold_tiles.fold_tiles: guard: length > 0 in if length > 0 and first + length == rows:":
             "a group without rows would fill what lies behind the last segment, which is nothing",
-        "fold_tiles.fold_tiles: guard: folded >= unroll in if folded >= unroll and folded ^ folded - unroll > folded - unroll:":
+        "fold_tiles.fold_tiles: guard: past >= 0 in if past >= 0 and int32(folded ^ past) > past:":
             "holds whenever the other one does, where unroll is a power of two",
-        "fold_tiles.fold_tiles: guard: folded ^ folded - unroll > folded - unroll in "
-        "if folded >= unroll and folded ^ folded - unroll > folded - unroll:":
+        "fold_tiles.fold_tiles: guard: int32(folded ^ past) > past in if past >= 0 and int32(folded ^ past) > past:":
             "recentres after every batch, which takes longer",
     },
     "segment/fused": {
@@ -188,6 +187,8 @@ KNOWN: dict[str, dict[str, str]] = {
         "begin_copies: guard: left > 0 in if left > 0:": "saves to look at each element that a lane has not",
     },
     "segment/edges": {
+        "edge_functions_of.combine_edges: guard: edge_counts[edge] > 0 in if edge_counts[edge] > 0:":
+            "combines with the states of no rows, which change nothing, and takes longer",
         "tile_end_of.end: guard: length > 0 in if length > 0 and first + length == rows:":
             "a warp without rows would fill what lies behind the last segment, which is nothing",
     },

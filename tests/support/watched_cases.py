@@ -167,6 +167,23 @@ fold("tiles, several steps", "segment_mean", "ragged_sorted", Sample("c", 300, (
 fold("tiles, gaps", *SORTED, Sample("d", 8, (5,), 460, gaps), MANY)
 fold("tiles, blocks of gaps among others", *SORTED, Sample("d3", 33, (37,), 4000, samples.every(150, 90)), MANY, threads=32)
 fold("tiles, gaps and columns apart", *SORTED, Sample("d2", 8, (35,), 460, gaps), MANY)
+
+
+def backwards(name: str, op: str, flipped: int) -> None:
+    """Rows whose columns lie apart, of which operand number ``flipped`` has the last one first in memory."""
+
+    def case(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+        sample = Sample(name, 90, (35,), 6, samples.runs)
+        given = samples.operands(OPS[op], sample)
+        truth = samples.truth(op, given, sample.segments)
+        placed = [kind.array(given[key][::-1])[::-1] if k == flipped else kind.array(given[key]) for k, key in enumerate(given)]
+        samples.assert_close(kind.numpy(getattr(nb, op)(*placed, sample.segments)), truth, sample.element, op)
+
+    _add(name, case)
+
+
+backwards("tiles, columns apart of rows from last to first", "segment_sum", 0)
+backwards("tiles, columns apart of pairs of rows from last to first", "segment_softmax_backward", 1)
 fold("tiles, ids outside", *SORTED, Sample("e", 60, (6,), 9, samples.far_outside, "f32", "i64"), MANY)
 fold("tiles of halves", "segment_max", "ragged_sorted", Sample("f", 60, (24,), 9, samples.runs, "f16"), MANY)
 fold("tiles, permuted", "unsorted_segment_max", "ragged_permuted", Sample("g", 150, (12,), 9, samples.outside), MANY)

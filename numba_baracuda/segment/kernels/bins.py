@@ -75,14 +75,14 @@ def fold_bins(
                         load(input, (first + tile_row + u * groups) * input_row + offset, batch, u * vector)
                 for u in range(items_per_thread):
                     if 0 <= batch_ids[u] <= last:
-                        slot = int32(int32(batch_ids[u]) * scalars * threads + thread)
+                        slot = uint32(int32(batch_ids[u]) * scalars * threads + thread)
                         for k in range(scalars):
                             states[k] = bins[slot + k * threads]
                         add_row(states, batch, batch, u * vector, first + tile_row + u * groups)
                         for k in range(scalars):
                             bins[slot + k * threads] = states[k]
                         if counted and lane == 0:
-                            counts[counts_at + int32(batch_ids[u]) * groups + group] += int32(1)
+                            counts[uint32(counts_at + int32(batch_ids[u]) * groups + group)] += int32(1)
                 tile_row = int32(opaque(tile_row + items_per_thread * groups))
         cuda.syncthreads()
         segment = group
@@ -92,9 +92,9 @@ def fold_bins(
                 count = int64(not counted)
                 other_group = int32(0)
                 while other_group < groups:
-                    combine_right(states, bins, segment * scalars * threads + other_group * lanes + lane, threads)
+                    combine_right(states, bins, uint32(segment * scalars * threads + other_group * lanes + lane), threads)
                     if counted:
-                        count += counts[counts_at + segment * groups + other_group]
+                        count += counts[uint32(counts_at + segment * groups + other_group)]
                     other_group = int32(opaque(other_group + 1))
                 entry = segment * row_blocks + row_block
                 save_run(carry_ids, carry_counts, carry_states, entry, (entry * columns + column) * width, 1, column == 0, segment, count, states)

@@ -93,9 +93,9 @@ def fold_carries(
         for k in range(saves):
             warp = int32(first + k)
             if low <= warp < high:
-                combine_right(states, saved_states, turn * warp_scalars + (warp * lanes + lane) * scalars, 1)
+                combine_right(states, saved_states, uint32(turn * warp_scalars + (warp * lanes + lane) * scalars), 1)
                 if weighs:
-                    count += saved_counts[turn * warps + warp]
+                    count += saved_counts[uint32(turn * warps + warp)]
         scan(states, scratch, lane)
         for k in range(scalars):
             states[k] = cuda.shfl_sync(-1, states[k], last_lane + lane)
@@ -180,13 +180,14 @@ def fold_carries(
                 count = scan_counts(count, start)
                 if cuda.laneid >= last_lane:
                     for k in range(scalars):
-                        warp_states[turn * warp_scalars + (warp * lanes + lane) * scalars + k] = states[k]
+                        warp_states[uint32(turn * warp_scalars + (warp * lanes + lane) * scalars + k)] = states[k]
                     if lane == 0:
-                        warp_heads[turn * warps + warp] = heads
+                        warp_heads[uint32(turn * warps + warp)] = heads
                         if weighs:
-                            warp_counts[turn * warps + warp] = count
+                            warp_counts[uint32(turn * warps + warp)] = count
                 cuda.syncthreads()
-                flags = int32(cuda.ballot_sync(-1, cuda.laneid < warps and warp_heads[turn * warps + min(int32(cuda.laneid), warps - 1)] != 0))
+                saved = uint32(turn * warps + min(int32(cuda.laneid), warps - 1))
+                flags = int32(cuda.ballot_sync(-1, cuda.laneid < warps and warp_heads[saved] != 0))
                 lower = int32(flags & (int32(1 << warp) - 1))
                 if heads != 0:
                     for k in range(scalars):

@@ -8,6 +8,7 @@ from typing import Any
 from numba.cuda.types import int32, int64, uint32, uint64
 
 from ...core.dtypes import BY_NAME
+from ...device.build import ptx
 from ...runtime import jit
 
 
@@ -46,10 +47,40 @@ def rotate_blocks(block: Any, blocks: Any) -> Any:
     return rotated if rotated < blocks else rotated - blocks
 
 
+multiply_high = ptx(
+    "multiply_high", "mul.hi.u32 $0, $1, $2;", uint32, (uint32, uint32), lambda x, y: x * y >> 32,
+    "The upper 32 bits of x · y, by one instruction.",
+)  # fmt: skip
+multiply_high_wide = ptx(
+    "multiply_high_wide", "mul.hi.u64 $0, $1, $2;", uint64, (uint64, uint64), lambda x, y: x * y >> 64, "The upper 64 bits of x · y.",
+)  # fmt: skip
+
+
+@jit.device
+def first_row_of(offset: Any, reciprocal: Any) -> Any:
+    """The row of the element ``offset``; ``reciprocal`` is :func:`~..tiling.reciprocal_of` the columns.
+
+    A kernel that divides by an unknown number of 64 bits calls a function, and loads the descriptor of global memory anew for each access.
+    """
+    return int64(multiply_high_wide(uint64(offset) << uint64(1), uint64(reciprocal)))
+
+
+@jit.device
+def short_reciprocal(reciprocal: Any) -> Any:
+    """⌊2^32 / columns⌋ + 1, from :func:`~..tiling.reciprocal_of` the columns."""
+    return uint32((reciprocal - 1 >> 31) + 1)
+
+
 @jit.device
 def row_of(offset: Any, reciprocal: Any) -> Any:
-    """The row of the element ``offset`` of a tile; ``reciprocal`` is :func:`~..tiling.reciprocal_of` its columns, which are two or more."""
-    return int32(uint64(uint32(offset)) * uint64(uint32(reciprocal)) >> uint64(32))
+    """The row of the element ``offset`` of a tile; ``reciprocal`` is :func:`short_reciprocal` of its columns, which are two or more."""
+    return int32(multiply_high(uint32(offset), reciprocal))
+
+
+@jit.device
+def half_row_of(offset: Any, reciprocal: Any) -> Any:
+    """:func:`row_of` where ``reciprocal`` is :func:`~..tiling.half_reciprocal_of` the columns, of which there may be one."""
+    return int32(multiply_high(uint32(offset) << uint32(1), uint32(reciprocal)))
 
 
 def coded_type(value: str) -> Any:

@@ -6,7 +6,7 @@ import functools
 from typing import Any
 
 from numba import cuda
-from numba.cuda.types import int32, int64
+from numba.cuda.types import int32, int64, uint32
 
 from ...runtime import jit
 from .common import clamp
@@ -29,7 +29,7 @@ def edge_functions_of(monoid: str, value: str, vector: int, result: str, store_v
     def save_edge(
         ids: Any, counts: Any, saved_states: Any, edge: Any, base: Any, lanes: Any, lane: Any, segment: Any, count: Any, states: Any
     ) -> None:  # fmt: skip
-        save_run(ids, counts, saved_states, edge, base + edge * (lanes * scalars) + lane, lanes, lane == 0, segment, count, states)
+        save_run(ids, counts, saved_states, uint32(edge), uint32(base + edge * (lanes * scalars) + lane), lanes, lane == 0, segment, count, states)
 
     @jit.device
     def save_last_edge(
@@ -75,8 +75,10 @@ def edge_functions_of(monoid: str, value: str, vector: int, result: str, store_v
                     store_result(output, current * output_row + output_offset, left, states, count, correction)
                 current, count = edge_ids[edge], int64(0)
                 reset(states)
-            count += edge_counts[edge]
-            combine_right(states, edge_states, base + edge * (lanes * scalars) + lane, lanes)
+            # most tiles of long runs have an edge of no rows
+            if edge_counts[edge] > 0:
+                count += edge_counts[edge]
+                combine_right(states, edge_states, uint32(base + edge * (lanes * scalars) + lane), lanes)
         if row_blocks > 1:
             save_carry(carry_ids, carry_counts, carry_states, carry, column, columns, current, count, states)
             if carry == 2 * row_block:

@@ -10,12 +10,12 @@ from ...algebra.gradients import GRADIENTS
 from ...core.dtypes import BY_NAME
 from ...device.build import opaque
 from ...device.vector import LOAD_ONCE, LOAD_STREAM, STORE_STREAM
-from ...kernels.elements import accumulator_type, quotient
+from ...kernels.elements import accumulator_type
 from ...runtime import jit
 from ...runtime.parameters import Ptr
 from ..flat_tiling import flat_launch, rows_met
 from ..policy import BroadcastFlat
-from .common import row_of
+from .common import first_row_of, row_of, short_reciprocal
 from .vjp import element_vjp_of, special_of
 
 #: where a segment's row begins whose id is out of range: it stays negative whatever column is added
@@ -65,13 +65,14 @@ def broadcast_flat(
     * ``paired``: whether every ``unit`` elements of ``g`` are followed by as many of y; then ``y`` is the address of ``g``
     * ``span``: 1 where no piece meets two rows, 2 where one may meet two, 3 where it may meet more
     * ``items_per_thread``: pieces; ``ids_per_thread``: ids that a lane loads before it stores the first
-    * ``reciprocal``: ⌊2^32 / columns⌋ + 1, by which a product and a shift divide exactly as long as (``tile`` + columns) · columns < 2^32
+    * ``reciprocal``: :func:`~..tiling.reciprocal_of` the columns; its upper half divides exactly as long as (``tile`` + columns) · columns < 2^32
     """
     element, index_type, wide = jit.SCALARS[value], jit.SCALARS[index], accumulator_type(value)
     grad, element_vjp, element_vjp_normal = GRADIENTS[gradient], element_vjp_of(gradient, value), element_vjp_of(gradient, value, normal=True)
     has_x, has_w, has_g, has_y = len(grad.rows) > 0, len(grad.rows) > 1, len(grad.segments) > 0, len(grad.segments) > 1
     unsigned = jit.SCALARS["u" + index[1:]]
-    results, gathers, threads = grad.results, grad.gathered > 0, threads_per_block
+    # an id is needed once, what its segment has again and again
+    results, gathers, threads, load_id = grad.results, grad.gathered > 0, threads_per_block, LOAD_STREAM[1]
 
     @functools.cache
     def step_of(pieces: int, width: int, checked: bool) -> Any:
@@ -165,12 +166,12 @@ def broadcast_flat(
         thread, pitch = int32(cuda.threadIdx.x), int32(columns)
         begin = int64(cuda.gridDim.x - cuda.blockIdx.x - 1) * tile
         length = int32(min(tile, rows * columns - begin))
-        first = quotient(begin, columns)
+        first, short = first_row_of(begin, reciprocal), short_reciprocal(reciprocal)
         shift, height, last = int32(begin - first * columns), int32(tile_rows), int32(min(tile_rows, rows - first) - 1)
         most, all_inside, row = unsigned(segments), True, thread
         while row < height:
             for u in range(ids_per_thread):
-                batch_ids[u] = ids[first + min(int32(row + u * threads), last)]
+                load_id(ids, first + min(int32(row + u * threads), last), batch_ids, u)
             for u in range(ids_per_thread):
                 inside = unsigned(batch_ids[u]) < most
                 all_inside &= inside
@@ -179,15 +180,15 @@ def broadcast_flat(
         limit = length if cuda.syncthreads_and(int32(all_inside)) and length == tile else int32(0)
         at = int32(0)
         while at < limit:
-            batch(x, w, g, y, folded, output, bases, begin, at + thread * vector, shift, first, pitch, reciprocal)
+            batch(x, w, g, y, folded, output, bases, begin, at + thread * vector, shift, first, pitch, short)
             at = int32(opaque(at + items_per_thread * threads * vector))
         start = int32(limit + thread * vector)
         while start + vector <= length:
-            piece(x, w, g, y, folded, output, bases, begin, start, shift, first, pitch, reciprocal)
+            piece(x, w, g, y, folded, output, bases, begin, start, shift, first, pitch, short)
             start = int32(opaque(start + threads * vector))
         start = int32(length - length % vector + thread)
         if start < length:
-            single(x, w, g, y, folded, output, bases, begin, start, shift, first, pitch, reciprocal)
+            single(x, w, g, y, folded, output, bases, begin, start, shift, first, pitch, short)
 
     def launch_config(rows: int, columns: int, tile: int) -> tuple[int, int, int]:
         return flat_launch(rows * columns, tile, rows_met(tile, columns), threads, ids_per_thread)

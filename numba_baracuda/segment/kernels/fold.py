@@ -60,7 +60,11 @@ def fold_tiles(
     last_id = last_id_of(index)
     index_vector = BY_NAME[index].vector
     # rows from all over the input would evict ids from L1
-    load = columns_loader((LOAD_DIRECT if permuted else LOAD_ONCE)[width], width, vector, distance)
+    load_piece = (LOAD_DIRECT if permuted else LOAD_ONCE)[width]
+    load = columns_loader(load_piece, width, vector, distance)
+    # where rows ascend in memory, columns behind the end of each but the last row are those of the next one
+    reaches = apart and not permuted
+    load_inside = columns_loader(load_piece, width, vector, distance, inside=reaches)
     row_index_type, row_index_vector = jit.SCALARS[row_index or "i64"], BY_NAME[row_index or "i64"].vector
     load_ids, load_row_indices = LOAD_ONCE[index_vector], LOAD_ONCE[row_index_vector]
     unroll = items_per_thread or fold_items(vector * BY_NAME[value].itemsize, BY_NAME[index].itemsize, vector, properties, apart)
@@ -108,7 +112,10 @@ def fold_tiles(
             first = (row_block * groups + group) * tile
             begin_run(run, first)
             length = int32(max(min(tile, rows - first), 0))
-            leading = int32(2 * group)
+            leading, inner = int32(2 * group), length
+            if reaches:
+                pitch = min(input_row, other_row) if paired else input_row
+                inner = int32(min(length, rows - first - 1)) if pitch >= columns else int32(0)
             current, begun, edge = index_type(-1), int32(0), leading
             if length > 0:
                 current = ids[first * ids_step]
@@ -118,7 +125,7 @@ def fold_tiles(
                     begin_run(run, int64(permutation[first]))
             tile_row = int32(0)
             while tile_row < length:
-                if packed and tile_row + unroll <= length:
+                if packed and int32(tile_row + unroll) <= inner:
                     for k in range(unroll // index_vector):
                         load_ids(ids, first + tile_row + k * index_vector, batch_ids, k * index_vector)
                     if permuted:
@@ -126,20 +133,25 @@ def fold_tiles(
                             load_row_indices(permutation, first + tile_row + k, row_indices, k)
                     for u in range(unroll):
                         source = int64(row_indices[u]) if permuted else first + tile_row + u
-                        load(input, source * input_row + input_offset, batch, u * vector, left)
+                        load_inside(input, source * input_row + input_offset, batch, u * vector, left)
                         if paired:
-                            load(other, source * other_row + other_offset, others, u * vector, left)
+                            load_inside(other, source * other_row + other_offset, others, u * vector, left)
                 else:
                     # behind the end the last row is loaded again, so that no load waits for a branch and no run seems to begin there
+                    row, ahead = first + tile_row, int32(length - 1 - tile_row)
+                    id_at, at, other_at = row * ids_step, row * input_row + input_offset, row * other_row + other_offset
                     for u in range(unroll):
-                        row = first + min(tile_row + u, length - 1)
-                        batch_ids[u] = ids[row * ids_step]
+                        if 0 < u <= ahead:
+                            row, id_at, at, other_at = row + 1, id_at + ids_step, at + input_row, other_at + other_row
+                        batch_ids[u] = ids[id_at]
                         if input_positions:
                             row_indices[u] = permutation[row]
-                        source = int64(permutation[row]) if permuted else row
-                        load(input, source * input_row + input_offset, batch, u * vector, left)
+                        if permuted:
+                            source = int64(permutation[row])
+                            at, other_at = source * input_row + input_offset, source * other_row + other_offset
+                        load(input, at, batch, u * vector, left)
                         if paired:
-                            load(other, source * other_row + other_offset, others, u * vector, left)
+                            load(other, other_at, others, u * vector, left)
                 heads = int32(0)
                 # ids ascend
                 if batch_ids[unroll - 1] != current:
@@ -147,9 +159,10 @@ def fold_tiles(
                     for u in range(1, unroll):
                         if batch_ids[u] != batch_ids[u - 1]:
                             heads = int32(heads | 1 << u)
-                valid = int32(min(unroll, length - tile_row))
+                valid = min(int32(unroll), int32(length - tile_row))
                 folded = int32(tile_row - begun)
-                if folded >= unroll and folded ^ (folded - unroll) > folded - unroll:
+                past = int32(folded - unroll)
+                if past >= 0 and int32(folded ^ past) > past:
                     recentre(run, folded)
                 if whole_batches and heads == 0 and valid == unroll:
                     append_rows(run, batch, others, row_indices, first + tile_row, whole, folded)

@@ -11,6 +11,7 @@ from ...core.dtypes import BY_NAME
 from ...device.atomics import red_max
 from ...device.build import opaque
 from ...device.vector import LOAD_ONCE, STORE_STREAM
+from ...kernels.batch import state_accessors
 from ...kernels.elements import accumulator_type
 from ...runtime import jit
 from ...runtime.parameters import Ptr, Scalar
@@ -19,7 +20,7 @@ from ..tiling import THREADS, Tiling
 from .columns import FAR, columns_loader, columns_storer
 from .states import run_states_of
 from .sums import open_run_of
-from .vjp import element_vjp_of
+from .vjp import vjp_parts_of
 
 
 @jit.kernel
@@ -35,30 +36,44 @@ def fold_and_broadcast_runs(
     0: :func:`find_long_run` has found a run for which a group alone would take too long. Bytes: rows · (columns · value of each operand + index)
     read, and rows · columns · value written.
 
-    Constants and parameters as :mod:`.` lists them, and ``x``, ``w``, ``g`` and ``y`` as in :func:`broadcast_to_rows`, all contiguous; ``apart`` as
-    in :func:`fold_tiles`.
+    Constants and parameters as :mod:`.` lists them, and ``x``, ``w``, ``g`` and ``y`` as in :func:`broadcast_to_rows`, all contiguous, as are ids;
+    ``apart`` as in :func:`fold_tiles`.
     """
     element, index_type, wide = jit.SCALARS[value], jit.SCALARS[index], accumulator_type(value)
     grad, unroll, state = GRADIENTS[gradient], items_per_thread, BY_NAME[value].accumulator
     distance, width = (lanes, 1) if apart else (0, vector)
     fold, open_run = run_states_of(grad.fold, value, vector, state, apart=distance), open_run_of(grad.fold, value, vector, state, apart=distance)
     begin_run, append_rows, recentre, close_run = open_run.begin, open_run.append_batch(unroll, False), open_run.recentre, open_run.close
-    finish_states, element_vjp, groups, whole = fold.finish_states, element_vjp_of(gradient, value), threads_per_block // lanes, (1 << unroll) - 1
-    load, store = columns_loader(LOAD_ONCE[width], width, vector, distance), columns_storer(STORE_STREAM[width], width, vector, distance)
+    finish_states, (prepare, apply), groups, whole = fold.finish_states, vjp_parts_of(gradient, value), threads_per_block // lanes, (1 << unroll) - 1
+    (get, put), results, given_size = state_accessors(4), grad.results, 4 * vector
+    load, load_inside = (columns_loader(LOAD_ONCE[width], width, vector, distance, inside=each) for each in (False, True))
+    store, load_id = columns_storer(STORE_STREAM[width], width, vector, distance), LOAD_ONCE[1]
     has_w, has_g, has_y = len(grad.rows) > 1, len(grad.segments) > 0, len(grad.segments) > 1
     swapped = grad.over[0] != grad.rows[0]
     scalars, run_scalars, batch_size, results_size = fold.scalars, open_run.scalars, unroll * vector, vector * grad.results
     w_size = batch_size if has_w else 1
 
     @jit.device
-    def load_rows(x: Any, w: Any, row: Any, last: Any, columns: Any, column: Any, left: Any, batch_x: Any, batch_w: Any) -> None:
-        """Loads rows from ``row`` on, the ``last`` one again behind it."""
-        at, ahead = min(row, last) * columns + column, int32(min(last - row, int64(unroll)))
-        for u in range(unroll):
-            load(x, at, batch_x, u * vector, left)
-            if has_w:
-                load(w, at, batch_w, u * vector, left)
-            at += columns if u < ahead else int64(0)
+    def load_rows(
+        x: Any, w: Any, ids: Any, row: Any, last: Any, columns: Any, column: Any, left: Any, batch_x: Any, batch_w: Any, batch_ids: Any
+    ) -> None:
+        """Loads rows from ``row`` on and their ids, the ``last`` one again behind it."""
+        at, ahead = row * columns + column, last - row
+        if ahead >= unroll:
+            for u in range(unroll):
+                load_id(ids, row + u, batch_ids, u)
+                load_inside(x, at + u * columns, batch_x, u * vector, left)
+                if has_w:
+                    load_inside(w, at + u * columns, batch_w, u * vector, left)
+        else:
+            row, at = min(row, last), min(at, last * columns + column)
+            for u in range(unroll):
+                load_id(ids, row, batch_ids, u)
+                load(x, at, batch_x, u * vector, left)
+                if has_w:
+                    load(w, at, batch_w, u * vector, left)
+                if u < ahead:
+                    row, at = row + 1, at + columns
 
     @jit.device
     def append(run: Any, batch_x: Any, batch_w: Any, row: Any, inside: Any, count: Any) -> None:
@@ -70,8 +85,7 @@ def fold_and_broadcast_runs(
 
     @jit.device
     def store_rows(
-        batch_x: Any, batch_w: Any, batch_g: Any, batch_y: Any, folded: Any, output: Any, known: Any, inside: Any, row: Any, columns: Any,
-        column: Any, left: Any,
+        batch_x: Any, batch_w: Any, given: Any, output: Any, known: Any, inside: Any, row: Any, columns: Any, column: Any, left: Any
     ) -> None:  # fmt: skip
         """Stores what becomes of the rows of a batch whose bits are set in ``inside``."""
         row_x, row_w, at = cuda.local.array(vector, element), cuda.local.array(vector, element), row * columns + column
@@ -81,18 +95,17 @@ def fold_and_broadcast_runs(
                     row_x[v] = batch_x[u * vector + v]
                     if has_w:
                         row_w[v] = batch_w[u * vector + v]
-                    row_x[v] = element_vjp(row_x, row_w, batch_g, batch_y, v, folded, folded, 0, 0) if known else element(0)
+                    row_x[v] = apply(row_x, row_w, v, row, get(given, 4 * v, 1)) if known else element(0)
                 store(output, at, row_x, 0, left)
             at += columns
 
     @jit.device
-    def same_rows(ids: Any, ids_step: Any, row: Any, last: Any, identifier: Any) -> Any:
+    def same_rows(batch_ids: Any, row: Any, last: Any, identifier: Any) -> Any:
         """A bit for each row of a batch that has this id."""
-        same, at, ahead = int32(0), min(row, last) * ids_step, int32(min(last - row, int64(unroll)))
+        same, ahead = int32(0), int32(min(last - row, int64(unroll)))
         for u in range(unroll):
-            if ids[at] == identifier and u <= ahead:
+            if batch_ids[u] == identifier and u <= ahead:
                 same = int32(same | 1 << u)
-            at += ids_step if u < ahead else int64(0)
         return same
 
     @jit.device
@@ -107,11 +120,11 @@ def fold_and_broadcast_runs(
 
     @jit.device
     def results_of(
-        run: Any, length: Any, identifier: Any, segments: Any, columns: Any, column: Any, left: Any, correction: Any, g: Any, y: Any,
-        folded: Any, batch_g: Any, batch_y: Any,
+        run: Any, length: Any, identifier: Any, segments: Any, columns: Any, column: Any, left: Any, correction: Any, g: Any, y: Any, given: Any
     ) -> Any:  # fmt: skip
-        """Finishes a run, and loads what its segment has; whether it has a segment."""
-        states = cuda.local.array(scalars, wide)
+        """Finishes a run, and makes what its rows are given, of that and of what its segment has; whether it has a segment."""
+        states, folded = cuda.local.array(scalars, wide), cuda.local.array(results_size, wide)
+        batch_g, batch_y = cuda.local.array(vector, element), cuda.local.array(vector, element)
         known, place = 0 <= identifier < segments, int64(identifier) * columns + column
         close_run(run, length, states)
         finish_states(states, length, correction, folded)
@@ -120,15 +133,17 @@ def fold_and_broadcast_runs(
                 load(g, place, batch_g, 0, left)
             if has_y:
                 load(y, place, batch_y, 0, left)
+            for v in range(vector):
+                q = folded[v * results + 1] if results > 1 else wide(0)
+                put(given, 4 * v, 1, prepare(batch_g, batch_y, v, folded[v * results], q))
         return known
 
     def fold_and_broadcast_runs(
         x: Ptr[value], w: Ptr[value], ids: Ptr[index], g: Ptr[value], y: Ptr[value], guard: Ptr[int32], output: Ptr[value],
-        rows: int64, columns: int64, segments: int64, tile: int64, chunks: int64, correction: Scalar[wide], ids_step: int64,
+        rows: int64, columns: int64, segments: int64, tile: int64, chunks: int64, correction: Scalar[wide],
     ) -> None:  # fmt: skip
         batch_x, batch_w, batch_ids = cuda.local.array(batch_size, element), cuda.local.array(w_size, element), cuda.local.array(unroll, index_type)
-        batch_g, batch_y, folded = cuda.local.array(vector, element), cuda.local.array(vector, element), cuda.local.array(results_size, wide)
-        run = cuda.local.array(run_scalars, wide)
+        run, given = cuda.local.array(run_scalars, wide), cuda.local.array(given_size, wide)
         if guard[0] != 0:
             return
         row_block = int64(uint32(cuda.blockIdx.x) // uint32(chunks))
@@ -138,40 +153,36 @@ def fold_and_broadcast_runs(
         left, last, row = int32(min(columns - column, FAR)), rows - 1, (row_block * groups + group) * tile
         stop = min(row + tile, rows) if column < columns and group < groups else int64(0)
         if 0 < row < stop:
-            before = ids[(row - 1) * ids_step]
-            while row < stop and ids[row * ids_step] == before:
+            before = ids[row - 1]
+            while row < stop and ids[row] == before:
                 row = opaque(row + 1)
         while row < stop:
-            at, ahead = row * ids_step, int32(min(last - row, int64(unroll)))
-            for u in range(unroll):
-                batch_ids[u] = ids[at]
-                at += ids_step if u < ahead else int64(0)
-            load_rows(x, w, row, last, columns, column, left, batch_x, batch_w)
+            load_rows(x, w, ids, row, last, columns, column, left, batch_x, batch_w, batch_ids)
             heads, begin = heads_of(batch_ids, row, last), int32(0)
             while heads != 0 and row + begin < stop:
-                end, identifier = int32(cuda.ffs(heads) - 1), ids[(row + begin) * ids_step]
+                end, identifier = int32(cuda.ffs(heads) - 1), ids[row + begin]
                 inside = int32((1 << end) - (1 << begin))
                 begin_run(run, row + begin)
                 append(run, batch_x, batch_w, row, inside, int32(0))
-                known = results_of(run, end - begin, identifier, segments, columns, column, left, correction, g, y, folded, batch_g, batch_y)
-                store_rows(batch_x, batch_w, batch_g, batch_y, folded, output, known, inside, row, columns, column, left)
+                known = results_of(run, end - begin, identifier, segments, columns, column, left, correction, g, y, given)
+                store_rows(batch_x, batch_w, given, output, known, inside, row, columns, column, left)
                 heads, begin = int32(heads & (heads - 1)), int32(opaque(end))
             if begin == 0:
                 length, inside, identifier = int32(0), int32(whole), batch_ids[0]
                 begin_run(run, row)
                 while inside == whole:
-                    inside = same_rows(ids, ids_step, row + length, last, identifier)
-                    load_rows(x, w, row + length, last, columns, column, left, batch_x, batch_w)
+                    load_rows(x, w, ids, row + length, last, columns, column, left, batch_x, batch_w, batch_ids)
+                    inside = same_rows(batch_ids, row + length, last, identifier)
                     if length >= unroll and length ^ (length - unroll) > length - unroll:
                         recentre(run, length)
                     if inside != 0:
                         append(run, batch_x, batch_w, row + length, inside, length)
                     length = int32(opaque(length + cuda.popc(inside)))
-                known = results_of(run, length, identifier, segments, columns, column, left, correction, g, y, folded, batch_g, batch_y)
+                known = results_of(run, length, identifier, segments, columns, column, left, correction, g, y, given)
                 while begin < length:
-                    load_rows(x, w, row + begin, last, columns, column, left, batch_x, batch_w)
-                    inside = same_rows(ids, ids_step, row + begin, last, identifier)
-                    store_rows(batch_x, batch_w, batch_g, batch_y, folded, output, known, inside, row + begin, columns, column, left)
+                    load_rows(x, w, ids, row + begin, last, columns, column, left, batch_x, batch_w, batch_ids)
+                    inside = same_rows(batch_ids, row + begin, last, identifier)
+                    store_rows(batch_x, batch_w, given, output, known, inside, row + begin, columns, column, left)
                     begin = int32(opaque(begin + unroll))
                 begin = length
             row = opaque(row + begin)

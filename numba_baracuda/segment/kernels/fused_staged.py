@@ -3,7 +3,7 @@
 from typing import Any
 
 from numba import cuda
-from numba.cuda.types import int32, int64, uint16, uint32, uint64
+from numba.cuda.types import int32, int64, uint16, uint32
 
 from ...algebra.gradients import GRADIENTS
 from ...core.dtypes import BY_NAME
@@ -15,6 +15,7 @@ from ...runtime import jit
 from ...runtime.parameters import Ptr, Scalar
 from ..policy import FoldAndBroadcastStaged
 from ..tiling import STAGED_CHUNKS
+from .common import half_row_of
 from .staged import begin_copies, run_walker_of
 from .states import run_states_of
 from .sums import open_run_of
@@ -52,6 +53,7 @@ def fold_and_broadcast_staged(
         open_run_of(grad.fold, value, 1, state),
         run_walker_of(grad.fold, value, 1, state, items_per_thread, len(grad.over)),
     )
+    unsigned = jit.SCALARS["u" + index[1:]]
     begin_run, close_run, finish_states, element_vjp = open_run.begin, open_run.close, fold.finish_states, element_vjp_of(gradient, value)
     has_w, has_g, has_y = len(grad.rows) > 1, len(grad.segments) > 0, len(grad.segments) > 1
     swapped, warps, piece = grad.over[0] != grad.rows[0], threads // 32, BY_NAME[value].vector
@@ -132,13 +134,14 @@ def fold_and_broadcast_staged(
             begins[uint32(begins_at + runs)] = uint16(end)
         await_stage()
         cuda.syncthreads()
-        item, items = thread, int32(runs * pitch)
+        item, items, most = thread, int32(runs * pitch), unsigned(segments)
         while item < items:
-            number = int32(uint64(uint32(item)) * uint64(uint32(reciprocal)) >> uint64(31))
+            number = half_row_of(item, reciprocal)
             column, begin = int32(item - number * pitch), int32(begins[uint32(begins_at + number)])
             length, identifier = int32(begins[uint32(begins_at + number + 1)] - begin), staged_ids[uint32(ids_at + begin)]
-            at, place = int32(begin * pitch + column), int64(identifier) * columns + column
-            known = 0 <= identifier < segments
+            # segments have at most as many elements as 32 bits number
+            at, place = int32(begin * pitch + column), int32(int32(identifier) * pitch + column)
+            known = unsigned(identifier) < most
             if known:
                 if has_g:
                     one_g[0] = g[place]
@@ -151,11 +154,15 @@ def fold_and_broadcast_staged(
                 walk(run, staged, at, int32(w_at + at), pitch, length, first + begin, 0)
             close_run(run, length, states)
             finish_states(states, length, correction, folded)
-            while length > 0:
+            while known and length > 0:
                 one_x[0] = staged[uint32(at)]
                 if has_w:
                     one_w[0] = staged[uint32(w_at + at)]
-                staged[uint32(at)] = element_vjp(one_x, one_w, one_g, one_y, 0, folded, folded, 0, 0) if known else element(0)
+                staged[uint32(at)] = element_vjp(one_x, one_w, one_g, one_y, 0, folded, folded, 0, 0)
+                at, length = int32(at + pitch), int32(opaque(length - 1))
+            # a run whose id is out of range
+            while length > 0:
+                staged[uint32(at)] = element(0)
                 at, length = int32(at + pitch), int32(opaque(length - 1))
             item = int32(opaque(item + threads))
         cuda.syncthreads()

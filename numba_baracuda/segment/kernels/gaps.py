@@ -24,8 +24,8 @@ FEW_BLOCKS = 64
 def blank_writer(value: str, vector: int, store_vector: int = 0, apart: int = 0) -> Any:
     """``write_empty(output, first, count, row_stride, offset, left, empty)`` stores ``empty`` in ``vector`` columns of ``count`` segments.
 
-    These are ``first`` and those behind it. Rows have ``left`` columns from ``offset`` on. The columns are neighbours, or ``apart`` columns apart
-    where that is not 0.
+    These are ``first`` and those behind it, of which there are few. Rows have ``left`` columns from ``offset`` on. The columns are neighbours, or
+    ``apart`` columns apart where that is not 0.
     """
     element, width = jit.SCALARS[value], store_vector or vector
     store, (_, narrow) = columns_storer(STORE[width], width, vector, apart), conversions_of(value)
@@ -35,10 +35,10 @@ def blank_writer(value: str, vector: int, store_vector: int = 0, apart: int = 0)
         blank = cuda.local.array(vector, element)
         for v in range(vector):
             blank[v] = narrow(empty)
-        segment, end = int64(first), int64(first) + count
-        while segment < end:
-            store(output, segment * row_stride + offset, blank, 0, left)
-            segment = opaque(segment + 1)
+        at, rest = int64(first) * row_stride + offset, int32(count)
+        while rest > 0:
+            store(output, at, blank, 0, left)
+            at, rest = at + row_stride, int32(opaque(rest - 1))
 
     return write_empty
 

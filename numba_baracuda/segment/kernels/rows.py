@@ -13,12 +13,12 @@ from ...device.atomics import red_max_value, red_min_value
 from ...device.bits import recast
 from ...device.build import opaque
 from ...device.vector import LOAD, STORE
-from ...kernels.elements import accumulator_type, conversions_of, quotient, strided_offset_of
+from ...kernels.elements import accumulator_type, conversions_of, strided_offset_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
 from ..policy import FinishFlat, RowWise
 from ..tiling import Tiling
-from .common import row_of
+from .common import first_row_of, row_of, short_reciprocal
 from .gaps import blank_writer
 
 
@@ -162,7 +162,8 @@ def finish_flat(
     Constants and parameters as :mod:`.` lists them, where ``rows`` are segments, ``source_value`` and ``coded`` as in :func:`finish_rows`, and
 
     * ``span``: 1 where no piece meets two rows, 2 where one may meet two, 3 where it may meet more
-    * ``reciprocal``: ⌊2^32 / columns⌋ + 1, by which a product and a shift divide exactly as long as (elements of a block + columns) · columns < 2^32
+    * ``reciprocal``: :func:`~..tiling.reciprocal_of` the columns; its upper half divides exactly as long as (elements of a block + columns) ·
+      columns < 2^32
     """
     source_type, finished = _finisher_of(monoid, value, source_value, coded, count)
     element, wide, counted = jit.SCALARS[value], accumulator_type(value), count != ""
@@ -217,18 +218,18 @@ def finish_flat(
         states = recast(source, source_type)
         pitch, begin = int32(columns), int64(cuda.blockIdx.x) * tile
         length = int32(min(int64(tile), rows * columns - begin))
-        first = quotient(begin, columns)
+        first, short = first_row_of(begin, reciprocal), short_reciprocal(reciprocal)
         shift, last = int32(begin - first * columns), int32(min(rows - first - 1, int64(tile)))
         start = int32(cuda.threadIdx.x * vector)
         if length == tile:
-            batch(states, counts, output, begin, start, shift, first, last, pitch, reciprocal, empty)
+            batch(states, counts, output, begin, start, shift, first, last, pitch, short, empty)
             return
         while start + vector <= length:
-            piece(states, counts, output, begin, start, shift, first, last, pitch, reciprocal, empty)
+            piece(states, counts, output, begin, start, shift, first, last, pitch, short, empty)
             start = int32(opaque(start + threads * vector))
         start = int32(length - length % vector + cuda.threadIdx.x)
         if start < length:
-            single(states, counts, output, begin, start, shift, first, last, pitch, reciprocal, empty)
+            single(states, counts, output, begin, start, shift, first, last, pitch, short, empty)
 
     def launch_config(rows: int, columns: int) -> tuple[int, int, int]:
         return ceil_div(rows * columns, tile), threads, 0

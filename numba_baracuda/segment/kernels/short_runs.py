@@ -3,7 +3,7 @@
 from typing import Any
 
 from numba import cuda
-from numba.cuda.types import int16, int32, int64
+from numba.cuda.types import int16, int32, int64, uint32
 
 from ...algebra import SUM, monoid_of
 from ...core.dtypes import BY_NAME
@@ -168,7 +168,7 @@ def fold_short_runs(
                         close_run(run, u - head, states)
                     else:
                         reset(states)
-                    slot = int32(room + at + (at >> 5))
+                    slot = uint32(room + at + (at >> 5))
                     for k in range(scalars):
                         ended_states[k * ended_size + slot] = states[k]
                     next_ids[slot], next_rows[slot] = batch_ids[u], int16(lane * share + u)
@@ -186,7 +186,7 @@ def fold_short_runs(
                     if lane == 0:
                         scratch[k] = open_states[k]
                 if heads != 0:
-                    slot = int32(room + mine_first + (mine_first >> 5))
+                    slot = uint32(room + mine_first + (mine_first >> 5))
                     for k in range(scalars):
                         ended[k] = ended_states[k * ended_size + slot]
                     combine_left(ended, scratch)
@@ -195,7 +195,7 @@ def fold_short_runs(
                 cuda.syncwarp()
                 at = lane
                 while at < count:
-                    slot, past = int32(room + at + (at >> 5)), int32(room + at - 1 + (at - 1 >> 5))
+                    slot, past = uint32(room + at + (at >> 5)), uint32(room + at - 1 + (at - 1 >> 5))
                     leads = at == 0
                     identifier = current if leads else next_ids[past]
                     opened = begun if leads else int32(position + next_rows[past])
@@ -208,7 +208,7 @@ def fold_short_runs(
                         store_result(output, int64(identifier) * output_row, columns, ended, its_rows, correction)
                     fill_between(output, identifier, following, last, output_row, 0, columns, empty)
                     at = int32(opaque(at + 32))
-                slot = int32(room + count - 1 + (count - 1 >> 5))
+                slot = uint32(room + count - 1 + (count - 1 >> 5))
                 current, begun, edge = next_ids[slot], int32(position + next_rows[slot]), int32(leading + 1)
                 cuda.syncwarp()
             for k in range(scalars):

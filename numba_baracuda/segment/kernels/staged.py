@@ -4,7 +4,7 @@ import functools
 from typing import Any
 
 from numba import cuda
-from numba.cuda.types import int32, int64, uint16, uint32, uint64
+from numba.cuda.types import int32, int64, uint16, uint32
 
 from ...algebra import monoid_of
 from ...core.dtypes import BY_NAME
@@ -16,7 +16,7 @@ from ...runtime import jit
 from ...runtime.parameters import Ptr, Scalar
 from ..policy import FoldStaged
 from ..tiling import Tiling
-from .common import clamp, last_id_of, rotate_blocks
+from .common import clamp, half_row_of, last_id_of, rotate_blocks
 from .edges import edge_functions_of
 from .gaps import gap_filler, share_blocks, short_gap_fillers
 from .states import run_states_of
@@ -66,26 +66,26 @@ def run_walker_of(monoid: str, value: str, vector: int, result: str, rows: int, 
         batch = cuda.local.array(batch_size, element)
         others = cuda.local.array(others_size, element)
         positions = cuda.local.array(rows, int64)
-        folded = int32(0)
+        folded, apart = int32(0), int32(1 << level)
         while left >= rows:
             for u in range(rows):
                 load(staged, at + u * row_step, batch, u * vector)
                 if paired:
                     load(staged, other_at + u * row_step, others, u * vector)
                 if uses_positions:
-                    positions[u] = here + (folded + u << level)
+                    positions[u] = here + u * apart
             if folded >= 8 * rows and folded & (folded - 1) == 0:
                 recentre(run, folded)
             append_rows(run, batch, others, positions, here, whole, folded)
-            folded, left, at = int32(folded + rows), int32(left - rows), int32(at + rows * row_step)
+            folded, left, at, here = int32(folded + rows), int32(left - rows), int32(at + rows * row_step), here + rows * apart
             if paired:
                 other_at = int32(other_at + rows * row_step)
         while left > 0:
             load(staged, at, batch, 0)
             if paired:
                 load(staged, other_at, others, 0)
-            append_row(run, batch, others, 0, here + (folded << level), folded)
-            folded, left, at = int32(folded + 1), int32(left - 1), int32(opaque(at + row_step))
+            append_row(run, batch, others, 0, here, folded)
+            folded, left, at, here = int32(folded + 1), int32(left - 1), int32(opaque(at + row_step)), here + apart
             if paired:
                 other_at = int32(other_at + row_step)
         return folded
@@ -156,7 +156,7 @@ def fold_staged(
         own_rows, own_ids = int32(warp * stage_size), int32(warps * stage_size * size // id_size + warp * step)
         own_begins = int32((states_at + edges * wide * scalars * state_size) // 2 + warp * (step + 2))
         first_state = int32(states_at // state_size)
-        leading, last, below = int32(2 * warp), last_id(segments), int32((1 << lane) - 1)
+        leading, last, below = int32(2 * warp), index_type(opaque(last_id(segments))), int32((1 << lane) - 1)
         opened = int32(first_state + (leading + 1) * wide * scalars)
         first = (block * warps + warp) * tile
         length = int32(max(min(tile, rows - first), 0))
@@ -208,9 +208,9 @@ def fold_staged(
             level = int32(min(max(cuda.clz(runs) - 26, 0), 5))
             shares = int32(1 << level)
             item, items = lane, int32(runs << level)
-            while item - lane < items:
+            while int32(item - lane) < items:
                 share, taken = int32(item & (shares - 1)), int32(item >> level)
-                number = int32(uint64(uint32(taken)) * uint64(uint32(reciprocal)) >> uint64(31))
+                number = half_row_of(taken, reciprocal)
                 column, active = int32(taken - number * wide), item < items
                 number = int32(min(number, heads))
                 begin, end = int32(begins[uint32(own_begins + number)]), int32(begins[uint32(own_begins + number + 1)])

@@ -11,6 +11,44 @@ from ...runtime import jit
 
 
 @functools.cache
+def vjp_parts_of(gradient: str, value: str) -> tuple[Any, Any]:
+    """``prepare(g, y, at, p, q)`` and ``apply(x, w, at, row, given)``.
+
+    The first makes what all elements of a segment's column are given, from ``g[at]`` and ``y[at]``; the second an element of the output, from
+    ``x[at]``, ``w[at]`` and the row's position. All elements are of the element type.
+    """
+    grad, wide = GRADIENTS[gradient], accumulator_type(value)
+    (widen, narrow), position_code, scaled_inverse, inverts = conversions_of(value), position_code_of(value), inverse_of(value), grad.inverts
+    vjp, prepare_wide = jit.device(of_type(grad.vjp, wide)), jit.device(grad.prepare)
+    has_x, has_w, has_g, has_y = len(grad.rows) > 0, len(grad.rows) > 1, len(grad.segments) > 0, len(grad.segments) > 1
+    uses_positions = grad.uses_positions
+
+    @jit.device
+    def prepare(g: Any, y: Any, at: Any, p: Any, q: Any) -> Any:
+        one_g, one_y, scale, inverse = wide(0), wide(0), wide(0), wide(0)
+        if has_g:
+            one_g = widen(g[at])
+        if has_y:
+            one_y = widen(y[at])
+        if inverts:
+            scale, inverse = scaled_inverse(one_y)
+        return prepare_wide(one_g, one_y, p, q, scale, inverse)
+
+    @jit.device
+    def apply(x: Any, w: Any, at: Any, row: Any, given: Any) -> Any:
+        one_x, one_w = wide(0), wide(0)
+        if has_x:
+            one_x = widen(x[at])
+        if has_w:
+            one_w = widen(w[at])
+        if uses_positions:
+            one_w = position_code(row)
+        return narrow(vjp(one_x, one_w, given[0], given[1], given[2], given[3], wide(0)))
+
+    return prepare, apply
+
+
+@functools.cache
 def element_vjp_of(gradient: str, value: str, normal: bool = False) -> Any:
     """``element_vjp(x, w, g, y, at, batch_folded, folded, folded_index, row)``: an element of the output.
 
@@ -19,39 +57,21 @@ def element_vjp_of(gradient: str, value: str, normal: bool = False) -> Any:
     ``normal`` function takes every y for one.
     """
     grad, wide = GRADIENTS[gradient], accumulator_type(value)
-    widen, narrow = conversions_of(value)
-    position_code, is_normal, scaled_inverse, inverts = position_code_of(value), is_normal_of(value), inverse_of(value), grad.inverts
-    vjp, prepare = jit.device(of_type(grad.vjp, wide)), jit.device(grad.prepare)
-    has_x, has_w, has_g, has_y = len(grad.rows) > 0, len(grad.rows) > 1, len(grad.segments) > 0, len(grad.segments) > 1
-    uses_positions, guarded, results = grad.uses_positions, grad.guarded, grad.results
+    widen, is_normal, (prepare, apply) = conversions_of(value)[0], is_normal_of(value), vjp_parts_of(gradient, value)
+    guarded, results = grad.guarded, grad.results
 
     @jit.device
     def element_vjp(x: Any, w: Any, g: Any, y: Any, at: Any, batch_folded: Any, folded: Any, folded_index: Any, row: Any) -> Any:
-        zero = wide(0)
-        one_x, one_w, one_g, one_y, p, q = zero, zero, zero, zero, zero, zero
-        if has_x:
-            one_x = widen(x[at])
-        if has_w:
-            one_w = widen(w[at])
-        if uses_positions:
-            one_w = position_code(row)
-        if has_g:
-            one_g = widen(g[at])
-        if has_y:
-            one_y = widen(y[at])
+        p, q = wide(0), wide(0)
         if guarded:
             q = wide(-1)
-            if not normal and not is_normal(one_y):
+            if not normal and not is_normal(widen(y[at])):
                 p, q = folded[folded_index], folded[folded_index + 1]
         elif results > 0:
             p = batch_folded[at * results]
             if results > 1:
                 q = batch_folded[at * results + 1]
-        scale, inverse = zero, zero
-        if inverts:
-            scale, inverse = scaled_inverse(one_y)
-        one_g, one_y, p, q = prepare(one_g, one_y, p, q, scale, inverse)
-        return narrow(vjp(one_x, one_w, one_g, one_y, p, q, zero))
+        return apply(x, w, at, row, prepare(g, y, at, p, q))
 
     return element_vjp
 

@@ -61,7 +61,7 @@ def fold_and_broadcast(
         "fold_and_broadcast_runs", plan.threads_per_block, gradient=gradient.name, value=descriptor.element, index=order.index, vector=rows.vector,
         lanes=shape.lanes, apart=apart, **constants(plan),
     )  # fmt: skip
-    arguments |= {"tile": tile, "chunks": shape.chunks, "ids_step": order.step}
+    arguments |= {"tile": tile, "chunks": shape.chunks}
     launch = Launch(spec, (ceil_div(n, tile * shape.groups) * shape.chunks, plan.threads_per_block, 0), arguments)
     return [*_look(descriptor, order, plan.long_rows), launch]
 
