@@ -372,6 +372,8 @@ KNOWN: dict[str, dict[str, str]] = {
             "blocks that look for gaps may begin first or last",
         "short_gap_fillers.fill_short_gap: guard: 0 < after - before - 1 in if fills and 0 < after - before - 1 <= GAP:":
             "a gap of no segments, or of fewer, has none to fill",
+        "gap_filler.fill_long_gaps: guard: vector << bits < columns in while bits < 5 and vector << bits < columns:":
+            "a warp with one row at a time stores the same",
         "gap_filler.fill_long_gaps: guard: probe < segments in if probe < segments:":
             "saves a search: behind the last segment there is no gap, which is looked at next",
         "gap_filler.fill_long_gaps: guard: before < probe in if before < probe < after and (after - before - 1 > GAP or rows == 0):":

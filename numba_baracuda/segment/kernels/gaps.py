@@ -94,6 +94,10 @@ def gap_filler(value: str, vector: int, dims: int, threads: int, store_vector: i
         ids: Any, ids_step: Any, output: Any, rows: Any, columns: Any, segments: Any, block: Any,
         row_stride: Any, shape: Any, strides: Any, empty: Any,
     ) -> None:  # fmt: skip
+        bits, shift = int32(0), int32(5)  # of the lanes that have a row, and of the rows that a warp has
+        while bits < 5 and vector << bits < columns:
+            bits, shift = int32(bits + 1), int32(shift - 1)
+        lane, group, groups = int32(cuda.laneid & (1 << bits) - 1), int32(cuda.laneid >> bits), int32(1 << shift)
         probe = (block * threads + cuda.threadIdx.x) * GAP
         first, last = int64(0), int64(0)
         if probe < segments:
@@ -107,11 +111,12 @@ def gap_filler(value: str, vector: int, dims: int, threads: int, store_vector: i
         while found != 0:
             owner = cuda.ffs(found) - 1
             found = int32(found & (found - 1))
-            begin = cuda.shfl_sync(-1, first, owner)
-            end = cuda.shfl_sync(-1, last, owner)
-            column = int64(cuda.laneid * vector)
+            begin = cuda.shfl_sync(-1, first, owner) + group
+            count = int32(cuda.shfl_sync(-1, last, owner) - begin + groups - 1) >> shift
+            column = int64(lane * vector)
             while column < columns:
-                write_empty(output, begin, end - begin, row_stride, offset_of(column, shape, strides), columns - column, empty)
-                column = opaque(column + 32 * vector)
+                offset = begin * row_stride + offset_of(column, shape, strides)
+                write_empty(output, 0, count, groups * row_stride, offset, columns - column, empty)
+                column = opaque(column + (vector << bits))
 
     return fill_long_gaps
