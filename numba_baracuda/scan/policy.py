@@ -106,7 +106,7 @@ class ScanSlabs(Policy):
     A thread has many elements, since what it does besides takes as many instructions as some dozens of them.
     """
 
-    threads_per_block: int = chosen(256, *THREADS)
+    threads_per_block: int = chosen(128, *THREADS)
     tile_bytes: int = 48 << 10  #: bytes of a slab at most, all inputs together
     whole_columns: int = 76  #: columns of a slice at most for a block to have whole rows
     strip_columns: int = 64  #: columns of a block at most otherwise

@@ -55,7 +55,7 @@ _COLUMNS = {
 }
 _HALVES = ScanColumns(bytes_per_thread=32, vector_bytes=8, contiguous_bytes=128, grid_blocks_per_multiprocessor=1, enough_blocks_per_multiprocessor=1)
 _HALF_COLUMNS = {
-    "single": replace(_HALVES, bytes_per_thread=128, narrow_items_per_thread=16),
+    "single": replace(_HALVES, bytes_per_thread=128),
     "several": ScanColumns(bytes_per_thread=64, vector_bytes=8, contiguous_bytes=64, min_blocks_per_multiprocessor=4),
     "runs": _HALVES,
     "affine": replace(_HALVES, max_alone_elements=16, min_blocks_per_multiprocessor=3),
@@ -74,13 +74,17 @@ _SLICES = {
     "affine": ScanSlices(max_extent=32, max_peeled_extent=32, whole_columns=False, peeled_rows=False),
 }
 #: of three inputs, and of large states
-_SLABS = dict.fromkeys(("affine", "shares"), ScanSlabs(tile_bytes=70 << 10, whole_bytes=70 << 10, min_blocks_per_multiprocessor=3))
+_SLABS = dict.fromkeys(
+    ("affine", "shares"), ScanSlabs(threads_per_block=256, tile_bytes=70 << 10, whole_bytes=70 << 10, min_blocks_per_multiprocessor=3)
+)
 _SLABS["runs"] = ScanSlabs(
     tile_bytes=64 << 10, whole_bytes=64 << 10, min_blocks_per_multiprocessor=3, bytes_per_status_byte=28, min_full_percent=50, max_group_tiles=32
 )
 _SLABS["shares"] = replace(_SLABS["shares"], max_strip_threads=128)
-#: of wide elements of these classes a slab has so few, and threads take so many registers, that a block has fewer threads
-_TALL_SLAB_THREADS, _TALL_SLABS = 128, {"single": 8, "runs": 8, "shares": 4}
+#: exponentials keep more threads busy
+_SLABS["several"] = ScanSlabs(threads_per_block=256)
+#: of wider elements than halves a slab of shares has so few, and threads take so many registers, that a block has fewer threads
+_WIDE_SHARE_THREADS = 128
 #: most resident blocks from sm_100 on
 _LATER_SLABS = 3
 #: of runs: bytes of a row of a strip at most, and of a slab of elements of 8 bytes, of which registers admit two blocks
@@ -179,8 +183,8 @@ def scan_slabs(states: str, size: int, target: Target) -> ScanSlabs:
     if states == "runs":
         slab = _DOUBLE_RUN_SLAB if size == 8 else policy.tile_bytes
         policy = replace(policy, strip_columns=_RUN_STRIP_BYTES // size, tile_bytes=slab, whole_bytes=slab)
-    if states in _TALL_SLABS and size >= _TALL_SLABS[states]:
-        policy = replace(policy, threads_per_block=_TALL_SLAB_THREADS)
+    if states == "shares" and size > 2:
+        policy = replace(policy, threads_per_block=_WIDE_SHARE_THREADS)
     if target.capability >= (10, 0):
         policy = replace(policy, min_blocks_per_multiprocessor=min(policy.min_blocks_per_multiprocessor, _LATER_SLABS))
     if target.emulated:
