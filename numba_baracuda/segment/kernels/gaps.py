@@ -21,11 +21,11 @@ FEW_BLOCKS = 64
 
 
 @functools.cache
-def blank_writer(value: str, vector: int, store_vector: int = 0, apart: int = 0) -> Any:
+def blank_writer(value: str, vector: int, store_vector: int = 0, apart: int = 0, many: bool = False) -> Any:
     """``write_empty(output, first, count, row_stride, offset, left, empty)`` stores ``empty`` in ``vector`` columns of ``count`` segments.
 
-    These are ``first`` and those behind it, of which there are few. Rows have ``left`` columns from ``offset`` on. The columns are neighbours, or
-    ``apart`` columns apart where that is not 0.
+    These are ``first`` and those behind it. Rows have ``left`` columns from ``offset`` on. The columns are neighbours, or ``apart`` columns apart
+    where that is not 0. ``many``: whether gaps may be most of the work, as between single rows: then stores overlap; else they take few registers.
     """
     element, width = jit.SCALARS[value], store_vector or vector
     store, (_, narrow) = columns_storer(STORE[width], width, vector, apart), conversions_of(value)
@@ -35,8 +35,11 @@ def blank_writer(value: str, vector: int, store_vector: int = 0, apart: int = 0)
         blank = cuda.local.array(vector, element)
         for v in range(vector):
             blank[v] = narrow(empty)
-        at, rest = int64(first) * row_stride + offset, int32(count)
-        while rest > 0:
+        segment, end, at, rest = int64(first), int64(first) + count, int64(first) * row_stride + offset, int32(count)
+        while many and segment < end:  # the compiler unrolls this loop, and not the other
+            store(output, segment * row_stride + offset, blank, 0, left)
+            segment = opaque(segment + 1)
+        while not many and rest > 0:
             store(output, at, blank, 0, left)
             at, rest = at + row_stride, int32(opaque(rest - 1))
 
@@ -44,13 +47,15 @@ def blank_writer(value: str, vector: int, store_vector: int = 0, apart: int = 0)
 
 
 @functools.cache
-def short_gap_fillers(index: str, value: str, vector: int, store_vector: int = 0, apart: int = 0, fills: bool = True) -> tuple[Any, Any]:
+def short_gap_fillers(
+    index: str, value: str, vector: int, store_vector: int = 0, apart: int = 0, fills: bool = True, many: bool = False
+) -> tuple[Any, Any]:  # fmt: skip
     """``fill_between(output, before, after, last, row_stride, offset, left, empty)`` fills the empty segments between two ids of type ``index``;
     ``last`` is :func:`~.common.last_id_of` them. ``fill_short_gap`` without ``last`` does so between two clamped ids.
 
-    Gaps are of at most ``GAP`` segments; both do nothing unless they ``fill``.
+    Gaps are of at most ``GAP`` segments; both do nothing unless they ``fill``. ``many`` as in :func:`blank_writer`.
     """
-    write_empty, index_type, unsigned = blank_writer(value, vector, store_vector, apart), jit.SCALARS[index], jit.SCALARS["u" + index[1:]]
+    write_empty, index_type, unsigned = blank_writer(value, vector, store_vector, apart, many), jit.SCALARS[index], jit.SCALARS["u" + index[1:]]
 
     @jit.device
     def fill_between(output: Any, before: Any, after: Any, last: Any, row_stride: Any, offset: Any, left: Any, empty: Any) -> None:
@@ -83,11 +88,11 @@ def share_blocks(row_blocks: Any) -> Any:
 
 
 @functools.cache
-def gap_filler(value: str, vector: int, dims: int, threads: int, store_vector: int = 0) -> Any:
+def gap_filler(value: str, vector: int, dims: int, threads: int, store_vector: int = 0, many: bool = False) -> Any:
     """``fill_long_gaps`` fills gaps of more than ``GAP`` segments: each of a block's ``threads`` looks at one segment whose id is a multiple of
     ``GAP``.
     """
-    offset_of, write_empty = strided_offset_of(dims), blank_writer(value, vector, store_vector)
+    offset_of, write_empty = strided_offset_of(dims), blank_writer(value, vector, store_vector, many=many)
 
     @jit.device
     def fill_long_gaps(

@@ -55,8 +55,8 @@ def fold_short_runs(
     begin_rows, append_row, close_run, run_scalars = open_run.begin, open_run.append, open_run.close, open_run.scalars
     save_edge, _, _ = edge_functions_of(monoid, value, columns, result, store_vector)
     end_tiles, heads_among = tile_end_of(monoid, value, columns, result, store_vector, fills), heads_of(share)
-    fill_short_gap, fill_between = short_gap_fillers(index, result, columns, store_vector, fills=fills)
-    fill_long_gaps = gap_filler(result, store_vector, 1, threads_per_block)
+    fill_short_gap, fill_between = short_gap_fillers(index, result, columns, store_vector, fills=fills, many=True)
+    fill_long_gaps = gap_filler(result, store_vector, 1, threads_per_block, many=True)
     last_id = last_id_of(index)
     wide, wide_ids = BY_NAME[value].vector, BY_NAME[index].vector
     load, load_ids, store = LOAD_ONCE[wide], LOAD_ONCE[wide_ids], STORE_STREAM[wide]
