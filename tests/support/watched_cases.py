@@ -909,10 +909,11 @@ def slabs_apart(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def slabs_of_distant_numbers(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sums that rise so far within a batch that its elements are not scaled together."""
-    x = 12 * scan_cases.values("logcumsumexp", (401, 5))
-    with narrow(slabs=SLAB), kind.schedule(SEED):
+    x = 12 * scan_cases.values("logcumsumexp", (801, 5))
+    with narrow(slabs=2 * SLAB), kind.schedule(SEED):
         scan_cases.check(kind, "logcumsumexp", x, 0)
         scan_cases.check_backward(kind, "logcumsumexp", x, 0)
+        scan_cases.check_backward(kind, "logcumsumexp", x / 12 + 2 * np.arange(801, dtype=np.float32)[:, None], 0)
 
 
 _add("cumsum of slabs apart", slabs_apart)
