@@ -1,6 +1,7 @@
 """Sums of exponentials as exp(m) · s, where m is the greatest exponent: functions that scan operators want for the accumulator's type.
 
-In float32, powers and logarithms are the machine's, to base 2: off by 2 ulp, and by half an ulp of the exponent. In float64 they are :mod:`.doubles`.
+In float32, powers and logarithms are the machine's, to base 2: off by 2 ulp, and by half an ulp of the exponent. In float64 they are those of
+:mod:`~numba_baracuda.device.doubles`.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from typing import Any
 
 from numba.cuda.types import float32
 
+from ...device import doubles
 from ...device.numbers import exp2_approx, log2_approx, maximum, minimum
 from ...runtime import jit
-from . import doubles
 
 _LOG2_E, _LN_2 = math.log2(math.e), math.log(2)
 #: exp(−x) is 0 in float32 from such x on

@@ -9,7 +9,7 @@ import numpy as np
 from device_cases import everywhere, same
 from numba import cuda
 
-from numba_baracuda.scan.kernels import doubles
+from numba_baracuda.device import doubles
 
 
 def mapped(run: Any, function: Any, x: Any) -> Any:

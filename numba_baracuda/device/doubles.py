@@ -14,9 +14,9 @@ from typing import Any
 from llvmlite import ir
 from numba.cuda.types import float64
 
-from ...device.build import F64, I32, assemble, define
-from ...emulator import builtins  # noqa: F401 - which says what math.exp means
-from ...emulator.meanings import CALLS, means
+from ..emulator import builtins  # noqa: F401 - which says what math.exp means
+from ..emulator.meanings import CALLS, means
+from .build import F64, I32, assemble, define
 
 _VECTOR = ir.VectorType(I32, 2)
 #: 1 / ln 2, and ln 2 as a sum
