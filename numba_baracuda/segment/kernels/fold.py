@@ -62,7 +62,7 @@ def fold_tiles(
     # rows from all over the input would evict ids from L1
     load_piece = (LOAD_DIRECT if permuted else LOAD_ONCE)[width]
     load = columns_loader(load_piece, width, vector, distance)
-    # where rows ascend in memory, columns behind the end of each but the last row are those of the next one
+    # where rows follow one another without a gap, columns behind the end of each but the last row are those of the next one
     reaches = apart and not permuted
     load_inside = columns_loader(load_piece, width, vector, distance, inside=reaches)
     row_index_type, row_index_vector = jit.SCALARS[row_index or "i64"], BY_NAME[row_index or "i64"].vector
@@ -114,8 +114,8 @@ def fold_tiles(
             length = int32(max(min(tile, rows - first), 0))
             leading, inner = int32(2 * group), length
             if reaches:
-                pitch = min(input_row, other_row) if paired else input_row
-                inner = int32(min(length, rows - first - 1)) if pitch >= columns else int32(0)
+                gapless = input_row == columns and (not paired or other_row == columns)
+                inner = int32(min(length, rows - first - 1)) if gapless else int32(0)
             current, begun, edge = index_type(-1), int32(0), leading
             if length > 0:
                 current = ids[first * ids_step]
