@@ -34,6 +34,9 @@ SAMPLE = Sample("strided", 30, (3, 4), 9, whole=True)
 #: where elements are short, as many as a 16-byte access takes and more
 SHORT = Sample("strided f16", 30, (2, 8), 9, whole=True, element="f16")
 
+#: rows that end inside what the lanes of a row load together
+ODD = Sample("strided odd", 70, (65,), 3, whole=True)
+
 
 def check(kind: Kind, op: Op, variant: Variant, sample: Sample = SAMPLE, **layouts: str) -> None:
     """Operands in layouts by name, ``values`` for every value among the inputs; the others are contiguous."""
@@ -74,6 +77,11 @@ def test_ids(any_kind: Kind, op: Op, variant: Variant, layout: tuple[str, str]) 
 @laid(APART, ("contiguous", "one element late", "first columns of a wider array", "every second column"))
 def test_short_elements(any_kind: Kind, op: Op, variant: Variant, layout: str) -> None:
     check(any_kind, op, variant, SHORT, values=layout, output=layout)
+
+
+@laid(APART, ("contiguous", "columns of a wider array"))
+def test_rows_of_an_odd_width(any_kind: Kind, op: Op, variant: Variant, layout: str) -> None:
+    check(any_kind, op, variant, ODD, values=layout)
 
 
 @laid(OTHERS, ["one element late"])
