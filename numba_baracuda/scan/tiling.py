@@ -114,7 +114,7 @@ class Slab(NamedTuple):
     level_rows: int
 
 
-def levels_of(threads: int, lanes: int, columns: int) -> int:
+def block_levels(threads: int, lanes: int, columns: int) -> int:
     """Levels of a block of so many ``threads`` on ``columns``, of at most ``lanes``: half as many more where a third of the threads had no column."""
     levels = threads // lanes
     return levels * 3 // 2 if 3 * columns <= 2 * lanes else levels
@@ -138,7 +138,7 @@ def slab_of(
     threads = threads if whole else min(threads, policy.max_strip_threads)
     lanes, most = power_of_two(strip_width), (room - vector) // width if whole else room // pitch
     share = ceil_div(slices * extent * ceil_div(width, strip_width), policy.tiles_per_multiprocessor * multiprocessors)
-    levels = levels_of(threads, lanes, strip_width)
+    levels = block_levels(threads, lanes, strip_width)
     each = min(most, max(2 * least, share)) // levels
     unit = 8 if each > 32 else 2 if whole else 1
     each = (each - 1) // unit * unit + 1 if whole else each // unit * unit
@@ -171,7 +171,7 @@ def whole_slab_of(policy: ScanSlabs, inputs: int, size: int, width: int, grain: 
     threads = min(max(power_of_two(ceil_div(held * inputs * size, policy.bytes_per_thread)), policy.least_threads, lanes), policy.threads_per_block)
     room = threads * policy.bytes_per_thread // (inputs * size) // vector * vector
     room = room if held <= room else most
-    levels = levels_of(threads, lanes, strip_width)
+    levels = block_levels(threads, lanes, strip_width)
     each = ceil_div(extent, levels)
     if levels > 1:
         unit = 8 if each > 16 else 2 if flat else 1

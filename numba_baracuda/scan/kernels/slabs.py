@@ -36,7 +36,7 @@ def scan_slabs(
     Bytes: every operand once, and 16 for each 64-bit piece of a column's state in a slab, written once and polled.
 
     Constants and parameters as :mod:`.` lists them; results are of the inputs' type. ``lanes``: a power of two, at least the columns of a strip;
-    ``levels``: at most as many as there are threads for the columns of one;
+    ``levels``: as :func:`~..tiling.block_levels` says;
     ``room``: elements of shared memory for each input, a multiple of a vector; ``pitch`` and ``grain`` as :class:`~.slab_tile.SlabTile` says.
     ``columns``: the number of columns; ``width``: those of a slice; ``strip_width``: those of a strip, of which a slice may leave the last unfilled;
     ``strips``: of all slices; ``height``: rows of a slab; ``level_rows``: height / levels. The slices of all operands begin equally far from a
