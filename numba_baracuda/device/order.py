@@ -32,7 +32,7 @@ from ..emulator.races import ACQUIRE, ATOMIC, READ, RELEASE, WRITE
 from ..emulator.scalars import wrap
 from ..runtime import jit
 from .bits import recast
-from .build import I64, VOID, address, assemble, define, element_of, number_of, ptx_memory, ptx_statement, refuse
+from .build import I32, I64, VOID, address, assemble, define, element_of, number_of, ptx_memory, ptx_statement, refuse
 
 INTEGERS, WORDS = (int32, uint32, int64, uint64), (int32, uint32, int64, uint64, float32, float64)
 
@@ -184,6 +184,26 @@ fence = ptx_statement(
     One MEMBAR.ALL.GPU, cheaper than the sequentially consistent ``cuda.threadfence()``. It is no barrier: any thread may call it alone.
     """,
 )  # fmt: skip
+
+
+def _start_number(context: Any, builder: Any, _signature: Any, _arguments: Any) -> Any:
+    return assemble(builder, "mov.u32 $0, %ctaid.x;", I32, [])
+
+
+start_number = define(
+    "start_number", [], lambda: (uint32(), _start_number),
+    """The number of the caller's block in the order in which blocks start: a block may wait for those with lower numbers, which run or have run.
+
+    It is the block's index, for a grid of one dimension starts in that order. CUDA does not promise this; CUB's single-pass scan has always relied on
+    it. In the emulator blocks start in random order, and the number is not the index. One register is read; any thread may call it alone.
+    """,
+)  # fmt: skip
+
+
+@means(start_number, lane=True)
+def _started(lane: Any, _site: str) -> int:
+    started: int = lane.block.started
+    return started
 
 
 @jit.device

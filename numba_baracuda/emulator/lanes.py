@@ -54,9 +54,9 @@ class Block:
         self.memory: dict[str, tuple[Memory, int]] = {}
         self.barrier: Meeting | None = None
         self.warps = [Warp(min(32, size - first)) for first in range(0, size, 32)]
-        slot = launch.started * size
+        self.started = launch.started  #: blocks that started before
         launch.started += 1
-        self.lanes = [Lane(self, thread, slot + thread) for thread in range(size)]
+        self.lanes = [Lane(self, thread, self.started * size + thread) for thread in range(size)]
         self.live = size
 
     def meetings(self) -> list[Meeting]:

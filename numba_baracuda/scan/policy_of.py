@@ -24,7 +24,7 @@ _ROWS = {
     "affine": ScanRows(threads_per_block=128, bytes_per_thread=64, min_blocks_per_multiprocessor=6, min_full_percent=60),
 }
 _LONG_ROWS = {
-    "single": ScanLongRows(min_blocks_per_multiprocessor=4),
+    "single": ScanLongRows(min_blocks_per_multiprocessor=5),
     "several": ScanLongRows(min_blocks_per_multiprocessor=5),
     "runs": ScanLongRows(min_blocks_per_multiprocessor=3),
     "affine": ScanLongRows(bytes_per_thread=64, min_blocks_per_multiprocessor=4),

@@ -261,9 +261,8 @@ class _Scan:
             return None
         tiles, resident = ceil_div(longest, tile), tiling.resident_blocks(plan, tile * self.staged_bytes)
         config: dict[str, Any] = {"steps": steps, "threads": threads, "peeled": problem.peeled, "group_tiles": plan.group_tiles if ordered else 0}
-        tile_status = Slot("tile_status", "i64", tiling.status_words(self.bits, problem.rows * tiles))
-        distance = plan.prefetched_tiles_per_multiprocessor * self.target.multiprocessors
-        more = {"tile_status": tile_status.name, "misalignment": problem.misalignment, "tiles": tiles, "prefetch_distance": distance}
+        tile_status = Slot("tile_status", "i64", tiling.status_words(self.bits, problem.rows * tiles * tiling.STATUS_SPREAD))
+        more = {"tile_status": tile_status.name, "misalignment": problem.misalignment, "tiles": tiles}
         return Recipe((Clear(tile_status.name), self.launch("scan_long", problem.rows * tiles, more, resident, **config)), (tile_status,))
 
 

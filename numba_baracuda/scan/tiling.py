@@ -20,8 +20,8 @@ MAX_VECTOR_BYTES = 16
 WARP = 32
 #: rows for each element of a vector from which on a warp leaves some of those that fit its tile to the next
 MIN_WHOLE_VECTORS = 8
-#: 64-bit words of the workspace before the statuses of tiles
-HEAD = 2
+#: pieces from a tile's status to the next where each is polled by many blocks, which wait for each other if the statuses share a cache line
+STATUS_SPREAD = 8
 
 
 def steps_of(nbytes: int, vector: int, size: int, max_items: int = 0) -> int:
@@ -255,5 +255,5 @@ def group_of(policy: ScanLongColumns, strips: int) -> int:
 
 
 def status_words(bits: Sequence[int], items: int) -> int:
-    """64-bit words of workspace that hold the counter of tiles and the statuses of ``items`` states."""
-    return HEAD + 2 * items * (pieces_of(bits)[-1][0] + 1)
+    """64-bit words of workspace that hold the statuses of ``items`` states."""
+    return 2 * items * (pieces_of(bits)[-1][0] + 1)

@@ -39,8 +39,7 @@ Parameters of all kernels:
 Both long kernels, and :func:`scan_slabs`, also have:
 
 * ``group_tiles``: tiles whose aggregates are combined in one fixed order; 0 combines tiles in the order in which they are done
-* ``tile_status`` [words]: 64-bit words of workspace, zero before the launch. The first counts the tiles that blocks have taken. The statuses of
-  tiles begin at word ``HEAD`` of :mod:`..tiling`; see :mod:`.lookback`
+* ``tile_status`` [words]: 64-bit words of workspace, zero before the launch: the statuses of tiles; see :mod:`.lookback`
 * ``tiles``: tiles of a row, or of a strip of columns
 """
 

@@ -6,7 +6,7 @@ from numba import cuda
 from numba.cuda.types import int32, int64, uint32
 
 from ...device.build import opaque
-from ...device.order import fetch_add
+from ...device.order import start_number
 from ...kernels.elements import coordinates_of, strided_offset_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
@@ -114,7 +114,7 @@ def scan_long_columns(
 ) -> Any:  # fmt: skip
     """:func:`scan_columns` where columns are few and long: each block scans one tile, and gets the prefixes before it by decoupled look-back.
 
-    A *strip* is the columns of one block. Blocks take tiles from a counter, those of all strips at one height before those further on. A lane has
+    A *strip* is the columns of one block. Blocks have tiles in the order in which they start, those of all strips at one height first. A lane has
     ``batches`` batches of ``steps`` consecutive positions of a tile. It folds them all, and loads them again for the results unless there is only
     one. Order: fixed by the constants; ``group_tiles`` 0 combines tiles in the order in which they are done. Bytes: every operand once; with several
     batches the inputs twice, the second time from the caches as far as these hold them; and 16 for each 64-bit piece of a column's state in a tile,
@@ -160,7 +160,7 @@ def scan_long_columns(
         ticket = cuda.shared.array(2, int64)
         thread = int32(cuda.threadIdx.x)
         if thread == 0:
-            number = fetch_add(tile_status, 0, int64(1))
+            number = int64(start_number())
             ticket[0] = number // strips
             ticket[1] = (number - ticket[0] * strips) * block_columns
         cuda.syncthreads()

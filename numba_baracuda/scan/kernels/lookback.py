@@ -1,8 +1,8 @@
 """Decoupled look-back: blocks scan tiles of a row at the same time, and each gets the prefix of the tiles before its own.
 
 A block publishes a *status* of its tile in global memory: first the tile's aggregate, later its inclusive prefix. Later blocks poll it. A state
-travels in 64-bit pieces; each piece and its flag are one 128-bit word, stored and loaded at once, so no fence is needed. A counter numbers tiles in
-the order in which blocks begin, so each tile that a block waits for is running or done. Source: Merrill and Garland, "Single-pass parallel prefix
+travels in 64-bit pieces; each piece and its flag are one 128-bit word, stored and loaded at once, so no fence is needed. Tiles are numbered in the
+order in which their blocks start, so each tile that a block waits for is running or done. Source: Merrill and Garland, "Single-pass parallel prefix
 scan with decoupled look-back" (2016).
 """
 
@@ -19,7 +19,7 @@ from ...device.block import reach_of
 from ...device.order import load_relaxed_2, store_relaxed_2
 from ...device.warp import States, fold_of
 from ...runtime import jit
-from ..tiling import HEAD, pieces_of
+from ..tiling import pieces_of
 
 #: flags of a status: it holds the fold of its tile, or that of all tiles up to it
 AGGREGATE, INCLUSIVE_PREFIX = 1, 2
@@ -98,12 +98,12 @@ class Lookback:
             word = cuda.local.array(2, int64)
             for piece in range(pieces):
                 word[0], word[1] = pack(state, piece), int64(flag)
-                store_relaxed_2(tile_status, HEAD + (int64(index) * pieces + piece) * 2, word, 0)
+                store_relaxed_2(tile_status, (int64(index) * pieces + piece) * 2, word, 0)
 
         @jit.device
         def read(tile_status: Any, index: Any, statuses: Any, at: Any) -> None:
             for piece in range(pieces):
-                load_relaxed_2(tile_status, HEAD + (int64(index) * pieces + piece) * 2, statuses, at + 2 * piece)
+                load_relaxed_2(tile_status, (int64(index) * pieces + piece) * 2, statuses, at + 2 * piece)
 
         @jit.device
         def flag_of(statuses: Any, at: Any) -> Any:
@@ -120,7 +120,8 @@ class Lookback:
         """Look-back in groups of ``group_tiles`` tiles, with the same folds in every run.
 
         A tile folds the aggregates of the tiles before it in its group, and gets what comes before the group from the last tile of the group before.
-        Groups wait for each other in turn; so the last tile of a group folds all others first, and combines the group's prefix last.
+        Groups wait for each other in turn; so the last tile of a group folds all others first, and combines the group's prefix last. Until it has
+        that, it publishes the fold of the group in the place of its own aggregate: the group after need wait only for the one before both.
         """
         states, publish, read, flag_of, unpack, put, lanes = (
             self._states, self._publish, self._read, self._flag_of, self._unpack, self._put, self.lanes,
@@ -139,10 +140,23 @@ class Lookback:
             return unpack(statuses, at)
 
         @jit.device
-        def wait_for(tile_status: Any, index: Any) -> Any:
+        def prefix_up_to(tile_status: Any, index: Any) -> Any:
+            """The inclusive prefix of a group whose last tile has this status."""
             status = cuda.local.array(status_words, int64)
             read(tile_status, index, status, 0)
-            return await_read(tile_status, index, status, 0)
+            while flag_of(status, 0) != INCLUSIVE_PREFIX:
+                read(tile_status, index, status, 0)
+            return unpack(status, 0)
+
+        @jit.device
+        def prefix_before(tile_status: Any, index: Any, group_stride: Any) -> Any:
+            """The same of the group before, or of the one before that, and the fold of the group between."""
+            status = cuda.local.array(status_words, int64)
+            read(tile_status, index - group_stride, status, 0)
+            state = await_read(tile_status, index - group_stride, status, 0)
+            if flag_of(status, 0) == AGGREGATE:
+                state = combine(prefix_up_to(tile_status, index - 2 * group_stride), state)
+            return state
 
         @jit.device
         def look_back(
@@ -171,10 +185,11 @@ class Lookback:
                     if awaited and rank == group_tiles - 1:
                         inclusive = combine(state, aggregate)
                         if waits:
-                            initial = wait_for(tile_status, own_index - group_tiles * index_stride)
+                            publish(tile_status, own_index, inclusive, AGGREGATE)
+                            initial = prefix_before(tile_status, own_index, group_tiles * index_stride)
                         publish(tile_status, own_index, combine(initial, inclusive), INCLUSIVE_PREFIX)
                     elif waits:
-                        initial = wait_for(tile_status, own_index - (rank + 1) * index_stride)
+                        initial = prefix_up_to(tile_status, own_index - (rank + 1) * index_stride)
                     put(tile_prefixes, thread >> lane_bits, combine(initial, state))
             cuda.syncthreads()
 

@@ -7,12 +7,11 @@ from numba.cuda.types import int32, int64, uint32
 
 from ...device.block import scan_warps
 from ...device.build import opaque
-from ...device.order import fetch_add
-from ...device.vector import prefetch
+from ...device.order import start_number
 from ...kernels.elements import strided_offset_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
-from ..tiling import LINE_BYTES
+from ..tiling import STATUS_SPREAD
 from .lookback import lookback_of
 from .operator_functions import functions_of
 from .warp_tile import warp_tile_of
@@ -99,13 +98,13 @@ def scan_long_rows(
 ) -> Any:  # fmt: skip
     """:func:`scan_rows` where rows are few and long: each block scans one tile and gets the prefix of the tiles before it by decoupled look-back.
 
-    Blocks take tiles in order, row by row, from a counter, so each tile that a block waits for is running or done. At first a block prefetches, to
-    L2, the tile that will be due when its own is done. Order: fixed by the constants; ``group_tiles`` 0 combines tiles in the order in which they are
-    done. Bytes: every operand once, and 16 a tile for each 64-bit piece of its state, which is written once and polled.
+    Blocks have the tiles in the order in which they start, row by row, so each tile that a block waits for is running or done. Order: fixed by the
+    constants; ``group_tiles`` 0 combines tiles in the order in which they are done. Bytes: every operand once, and 16 a tile for each 64-bit piece of
+    its state, which is written once and polled.
 
     Constants and parameters as :mod:`.` lists them, and: ``steps``: vectors that a lane has of a tile. ``peeled``: whether rows begin or end inside a
     line of 128 bytes; tiles then begin with a line. ``rows``: the number of rows. ``misalignment``: elements from the last aligned vector's address
-    to that of ``a``, as far as its layout tells. ``prefetch_distance``: tiles from a block's own to the one that it prefetches.
+    to that of ``a``, as far as its layout tells.
     """
     functions = functions_of(operator, value, result, exclusive, position)
     warp_tile, states = warp_tile_of(functions, vector, 32, steps, threads, reverse, peeled, True, False, index), functions.states
@@ -115,24 +114,11 @@ def scan_long_rows(
     look_back, get = lookback_of(states, group_tiles, 1, threads).look_back, functions.get
     index_type, result_type = jit.SCALARS[index or "i32"], functions.result
     (size_0, size_1, size_2, size_3), (kind_0, kind_1, kind_2, kind_3) = functions.sizes(1), functions.kinds
-    inputs, line = len(functions.operator.inputs), 8 * LINE_BYTES // element.bitwidth
-
-    @jit.device
-    def prefetch_tile(arrays: Any, row: Any, tile: Any, extent: Any, kept_shape: Any, a_strides: Any, b_strides: Any, c_strides: Any) -> None:
-        """Prefetches a tile of each input: each thread takes one line of 128 bytes."""
-        offset = min(tile * tile_size + int32(cuda.threadIdx.x) * line, int64(extent - 1))
-        if int32(cuda.threadIdx.x) * line < tile_size:
-            offset = extent - 1 - offset if reverse else offset
-            prefetch(arrays[0], row_of(row, kept_shape, a_strides) + offset)
-            if inputs > 1:
-                prefetch(arrays[1], row_of(row, kept_shape, b_strides) + offset)
-            if inputs > 2:
-                prefetch(arrays[2], row_of(row, kept_shape, c_strides) + offset)
 
     def scan_long_rows(
         a: Ptr[value], b: Ptr[value], c: Ptr[value], output: Ptr[result], indices: Ptr[index or result], initials: Ptr[wide],
         tile_status: Ptr[int64],
-        rows: int64, extent: int64, initial: Scalar[wide], initial_position: int64, misalignment: int64, tiles: int64, prefetch_distance: int64,
+        rows: int64, extent: int64, initial: Scalar[wide], initial_position: int64, misalignment: int64, tiles: int64,
         kept_shape: Extents[kept], a_strides: Extents[kept], b_strides: Extents[kept], c_strides: Extents[kept], output_strides: Extents[kept],
         indices_strides: Extents[kept], axis_strides: Extents[5],
     ) -> None:  # fmt: skip
@@ -142,24 +128,13 @@ def scan_long_rows(
             cuda.shared.array(size_0, kind_0), cuda.shared.array(size_1, kind_1), cuda.shared.array(size_2, kind_2),
             cuda.shared.array(size_3, kind_3),
         )  # fmt: skip
-        ticket = cuda.shared.array(4, int64)
-        thread = int32(cuda.threadIdx.x)
+        thread, number = int32(cuda.threadIdx.x), uint32(start_number())
         lane, warp = int32(cuda.laneid), thread >> 5
-        if thread == 0:
-            ticket_number = uint32(fetch_add(tile_status, 0, int64(1)))
-            later_number = ticket_number + uint32(prefetch_distance)
-            ticket[0] = ticket_number // uint32(tiles)
-            ticket[1] = ticket_number % uint32(tiles)
-            ticket[2] = later_number // uint32(tiles)
-            ticket[3] = later_number % uint32(tiles)
-        cuda.syncthreads()
-        row, tile = ticket[0], ticket[1]
+        row, tile = int64(number // uint32(tiles)), int64(number % uint32(tiles))
         bases = row_of(row, kept_shape, a_strides), row_of(row, kept_shape, b_strides), row_of(row, kept_shape, c_strides)
         output_base, indices_base = row_of(row, kept_shape, output_strides), row_of(row, kept_shape, indices_strides)
         strides = (int64(1), int64(1), int64(1)) if contiguous else (axis_strides[0], axis_strides[1], axis_strides[2])
         output_stride, indices_stride = (int64(1), int64(1)) if contiguous else (axis_strides[3], axis_strides[4])
-        if contiguous and ticket[2] < rows:
-            prefetch_tile((a, b, c), ticket[2], ticket[3], extent, kept_shape, a_strides, b_strides, c_strides)
         tile_start, safe, end = tile * tile_size, int64(0), int64(extent)
         first_state = initial_state(initials[row] if carried else initial, initial_position)
         shape = int64(extent), first_state, initial_position
@@ -170,7 +145,7 @@ def scan_long_rows(
         neighbour = load((a, b, c), bases, strides, warp_start, lane, end, safe, shared)
         lane_prefix, aggregate = fold(shared, warp_start, lane, end, shape, initial, neighbour)
         warp_prefix, aggregate = over_warps(lane == 0, aggregate)
-        look_back(tile_status, row * tiles + tile, 1, tile, tiles, True, first_state, aggregate, tile_prefixes)
+        look_back(tile_status, (row * tiles + tile) * STATUS_SPREAD, STATUS_SPREAD, tile, tiles, True, first_state, aggregate, tile_prefixes)
         prefix = combine(get(tile_prefixes, 0), warp_prefix)
         if lane > 0:
             prefix = combine(prefix, lane_prefix)

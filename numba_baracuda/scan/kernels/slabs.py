@@ -5,7 +5,7 @@ from typing import Any
 from numba import cuda
 from numba.cuda.types import int32, int64, uint32
 
-from ...device.order import fetch_add
+from ...device.order import start_number
 from ...kernels.elements import coordinates_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
@@ -82,7 +82,7 @@ def scan_slabs(
         tile, slice_number, strip_begin = int64(0), int64(cuda.blockIdx.x), int64(0)
         if not whole or pitch > 0:
             if thread == 0:
-                number = uint32(cuda.blockIdx.x if whole else fetch_add(tile_status, 0, int64(1)))
+                number = uint32(start_number())
                 tile_number, slice_strips = number // uint32(strips), uint32(width + strip_width - 1) // uint32(strip_width)
                 strip = uint32(number - tile_number * uint32(strips))
                 strip_slice = strip // slice_strips
