@@ -52,6 +52,7 @@ class ScanLongRows(Policy):
     busy_rows_per_multiprocessor: int = 4  #: with so many rows for each multiprocessor, no row is shared by blocks
     min_tiles: int = 2  #: blocks share a row of more tiles than this
     group_tiles: int = 32  #: tiles of a row whose aggregates are combined at once, in fixed order
+    prefetched_tiles_per_multiprocessor: int = 0  #: how far ahead a block prefetches to L2, in tiles for each multiprocessor, if at all
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,8 @@ _ROWS = {
 _LONG_ROWS = {
     "single": ScanLongRows(min_blocks_per_multiprocessor=5),
     "several": ScanLongRows(min_blocks_per_multiprocessor=5),
-    "runs": ScanLongRows(min_blocks_per_multiprocessor=3),
-    "affine": ScanLongRows(bytes_per_thread=64, min_blocks_per_multiprocessor=4),
+    "runs": ScanLongRows(min_blocks_per_multiprocessor=3, prefetched_tiles_per_multiprocessor=1),
+    "affine": ScanLongRows(bytes_per_thread=64, min_blocks_per_multiprocessor=4, prefetched_tiles_per_multiprocessor=1),
 }
 #: most resident blocks of long rows: with aggregates combined in order of arrival, for elements of 8 bytes, and for elements that are loaded one by
 #: one, which takes more registers
@@ -136,6 +136,7 @@ def scan_long_rows(states: str, size: int, vector: int, ordered: bool, peeled: b
     blocks = min([policy.min_blocks_per_multiprocessor, *[most for applies, most in limits if applies]])
     threads = EMULATED_THREADS if target.emulated else policy.threads_per_block
     fewer = 1 if target.capability >= (10, 0) else 0
+    policy = replace(policy, prefetched_tiles_per_multiprocessor=1) if size == 8 else policy
     return tuned(replace(policy, threads_per_block=threads, min_blocks_per_multiprocessor=blocks, fewer_blocks=fewer))
 
 

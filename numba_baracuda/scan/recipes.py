@@ -260,9 +260,12 @@ class _Scan:
         if problem.rows >= plan.busy_rows_per_multiprocessor * self.target.multiprocessors or longest <= plan.min_tiles * tile:
             return None
         tiles, resident = ceil_div(longest, tile), tiling.resident_blocks(plan, tile * self.staged_bytes)
-        config: dict[str, Any] = {"steps": steps, "threads": threads, "peeled": problem.peeled, "group_tiles": plan.group_tiles if ordered else 0}
+        distance = plan.prefetched_tiles_per_multiprocessor * self.target.multiprocessors
+        config: dict[str, Any] = {
+            "steps": steps, "threads": threads, "peeled": problem.peeled, "group_tiles": plan.group_tiles if ordered else 0, "prefetches": distance > 0,
+        }  # fmt: skip
         tile_status = Slot("tile_status", "i64", tiling.status_words(self.bits, problem.rows * tiles * tiling.STATUS_SPREAD))
-        more = {"tile_status": tile_status.name, "misalignment": problem.misalignment, "tiles": tiles}
+        more = {"tile_status": tile_status.name, "misalignment": problem.misalignment, "tiles": tiles, "prefetch_distance": distance}
         return Recipe((Clear(tile_status.name), self.launch("scan_long", problem.rows * tiles, more, resident, **config)), (tile_status,))
 
 

@@ -16,6 +16,7 @@ from numba.cuda import types
 from numba.cuda.types import CPointer, float32, float64, int16, int32, int64, uint32, uint64
 
 from numba_baracuda import device as d
+from numba_baracuda.device.order import start_number
 from numba_baracuda.emulator.emulator import Deadlock, Mode
 from numba_baracuda.emulator.memory import MemoryFault
 from numba_baracuda.emulator.races import Race
@@ -91,6 +92,31 @@ def through_words(x, y, z):
     i = cuda.grid(1)
     d.store_relaxed(y, i, d.load_relaxed(x, i))
     d.store_release(z, i, d.load_acquire(x, i))
+
+
+def in_turn(flags, indices):
+    number = int32(start_number())
+    if cuda.threadIdx.x == 0:
+        while number > 0 and d.load_acquire(flags, number - 1) == 0:
+            pass
+        indices[number] = cuda.blockIdx.x
+        d.store_release(flags, number, 1)
+
+
+def indices_in_turn(run: Any) -> Any:
+    """The indices of blocks that wait for each other, in the order in which they started."""
+    indices = np.full(256, -1, np.int32)
+    run(in_turn, 256, 32, np.zeros(256, np.int32), indices)
+    return indices
+
+
+@everywhere
+def test_blocks_wait_for_those_that_started_before(run: Any) -> None:
+    np.testing.assert_array_equal(np.sort(indices_in_turn(run)), range(256))
+
+
+def test_the_emulator_starts_blocks_in_another_order() -> None:
+    assert any((indices_in_turn(Emulated(Mode(seed, resident=2))) != range(256)).any() for seed in SEEDS)
 
 
 @everywhere

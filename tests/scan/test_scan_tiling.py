@@ -225,7 +225,7 @@ def test_slices_that_begin_anywhere_need_no_more_workspace_than_a_plan_says(name
 )  # fmt: skip
 def test_pieces_of_a_state(bits: list[int], pieces: list[tuple[int, int]]) -> None:
     assert pieces_of(bits) == pieces
-    assert status_words(bits, 195) == 2 + 2 * 195 * (pieces[-1][0] + 1)
+    assert status_words(bits, 195) == 2 * 195 * (pieces[-1][0] + 1)
 
 
 @pytest.mark.parametrize("name", [name for name, op in OPS.items() if op.family == "scan"])
@@ -424,6 +424,14 @@ def test_gradients_of_several_groups(kind: Kind, name: str) -> None:
     """Odd rows each begin at another offset in a line."""
     with using(ScanLongRows, group_tiles=2):
         check_gradient(kind, name, (3, 4 * FEW + 31), 1, True)
+
+
+@pytest.mark.skipif(not arrays.emulating(), reason="schedules are the emulator's")
+@pytest.mark.parametrize("seed", range(3))
+def test_a_group_that_knows_its_fold_before_its_prefix(kind: Kind, seed: int) -> None:
+    """Each tile is a group, so that many are at the same time between the two, and the group after takes the prefix of the one before."""
+    with using(ScanLongRows, group_tiles=1), kind.schedule(seed):
+        check(kind, "cumsum", values("cumsum", (1, 14 * FEW + 5)), 1)
 
 
 @pytest.mark.skipif(not arrays.emulating(), reason="schedules are the emulator's")

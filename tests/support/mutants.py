@@ -251,7 +251,7 @@ KNOWN: dict[str, dict[str, str]] = {
             "idle lanes would load another vector that is there, and that nobody uses",
         "scan_long_rows.prefetch_tile: guard: int32(cuda.threadIdx.x) * line < tile_size in if int32(cuda.threadIdx.x) * line < tile_size:":
             "more would be prefetched, which changes nothing",
-        "scan_long_rows.scan_long_rows: guard: ticket[2] < rows in if contiguous and ticket[2] < rows:":
+        "scan_long_rows.scan_long_rows: guard: later_row < rows in if later_row < rows:":
             "more would be prefetched, which changes nothing",
     },
     "scan/lookback": {

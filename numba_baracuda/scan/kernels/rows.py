@@ -8,10 +8,11 @@ from numba.cuda.types import int32, int64, uint32
 from ...device.block import scan_warps
 from ...device.build import opaque
 from ...device.order import start_number
+from ...device.vector import prefetch
 from ...kernels.elements import strided_offset_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
-from ..tiling import STATUS_SPREAD
+from ..tiling import LINE_BYTES, STATUS_SPREAD
 from .lookback import lookback_of
 from .operator_functions import functions_of
 from .warp_tile import warp_tile_of
@@ -94,7 +95,7 @@ def scan_rows(
 @jit.kernel
 def scan_long_rows(
     *, operator: str, value: str, result: str, index: str, vector: int, steps: int, threads: int, reverse: bool, exclusive: bool, peeled: bool,
-    position: str, kept: int, group_tiles: int, carried: bool = False,
+    position: str, kept: int, group_tiles: int, prefetches: bool = False, carried: bool = False,
 ) -> Any:  # fmt: skip
     """:func:`scan_rows` where rows are few and long: each block scans one tile and gets the prefix of the tiles before it by decoupled look-back.
 
@@ -102,9 +103,11 @@ def scan_long_rows(
     constants; ``group_tiles`` 0 combines tiles in the order in which they are done. Bytes: every operand once, and 16 a tile for each 64-bit piece of
     its state, which is written once and polled.
 
+    Where blocks are few and their tiles dear, a block first prefetches to L2 the tile that will be due when its own is done.
+
     Constants and parameters as :mod:`.` lists them, and: ``steps``: vectors that a lane has of a tile. ``peeled``: whether rows begin or end inside a
     line of 128 bytes; tiles then begin with a line. ``rows``: the number of rows. ``misalignment``: elements from the last aligned vector's address
-    to that of ``a``, as far as its layout tells.
+    to that of ``a``, as far as its layout tells. ``prefetches``: whether a block prefetches the tile ``prefetch_distance`` tiles behind its own.
     """
     functions = functions_of(operator, value, result, exclusive, position)
     warp_tile, states = warp_tile_of(functions, vector, 32, steps, threads, reverse, peeled, True, False, index), functions.states
@@ -115,10 +118,29 @@ def scan_long_rows(
     index_type, result_type = jit.SCALARS[index or "i32"], functions.result
     (size_0, size_1, size_2, size_3), (kind_0, kind_1, kind_2, kind_3) = functions.sizes(1), functions.kinds
 
+    inputs, line = len(functions.operator.inputs), 8 * LINE_BYTES // element.bitwidth
+
+    @jit.device
+    def prefetch_tile(arrays: Any, row: Any, tile: Any, extent: Any, kept_shape: Any, a_strides: Any, b_strides: Any, c_strides: Any) -> None:
+        """Prefetches a tile of each input: each thread takes one line of 128 bytes."""
+        offset = min(tile * tile_size + int32(cuda.threadIdx.x) * line, int64(extent - 1))
+        if int32(cuda.threadIdx.x) * line < tile_size:
+            offset = extent - 1 - offset if reverse else offset
+            prefetch(arrays[0], row_of(row, kept_shape, a_strides) + offset)
+            if inputs > 1:
+                prefetch(arrays[1], row_of(row, kept_shape, b_strides) + offset)
+            if inputs > 2:
+                prefetch(arrays[2], row_of(row, kept_shape, c_strides) + offset)
+
+    @jit.device
+    def place_of(number: Any, tiles: Any) -> tuple[Any, Any]:
+        """(row, tile) of the tile with this number."""
+        return int64(number // uint32(tiles)), int64(number % uint32(tiles))
+
     def scan_long_rows(
         a: Ptr[value], b: Ptr[value], c: Ptr[value], output: Ptr[result], indices: Ptr[index or result], initials: Ptr[wide],
         tile_status: Ptr[int64],
-        rows: int64, extent: int64, initial: Scalar[wide], initial_position: int64, misalignment: int64, tiles: int64,
+        rows: int64, extent: int64, initial: Scalar[wide], initial_position: int64, misalignment: int64, tiles: int64, prefetch_distance: int64,
         kept_shape: Extents[kept], a_strides: Extents[kept], b_strides: Extents[kept], c_strides: Extents[kept], output_strides: Extents[kept],
         indices_strides: Extents[kept], axis_strides: Extents[5],
     ) -> None:  # fmt: skip
@@ -130,11 +152,15 @@ def scan_long_rows(
         )  # fmt: skip
         thread, number = int32(cuda.threadIdx.x), uint32(start_number())
         lane, warp = int32(cuda.laneid), thread >> 5
-        row, tile = int64(number // uint32(tiles)), int64(number % uint32(tiles))
+        row, tile = place_of(number, tiles)
         bases = row_of(row, kept_shape, a_strides), row_of(row, kept_shape, b_strides), row_of(row, kept_shape, c_strides)
         output_base, indices_base = row_of(row, kept_shape, output_strides), row_of(row, kept_shape, indices_strides)
         strides = (int64(1), int64(1), int64(1)) if contiguous else (axis_strides[0], axis_strides[1], axis_strides[2])
         output_stride, indices_stride = (int64(1), int64(1)) if contiguous else (axis_strides[3], axis_strides[4])
+        if prefetches and contiguous:
+            later_row, later_tile = place_of(uint32(number + uint32(prefetch_distance)), tiles)
+            if later_row < rows:
+                prefetch_tile((a, b, c), later_row, later_tile, extent, kept_shape, a_strides, b_strides, c_strides)
         tile_start, safe, end = tile * tile_size, int64(0), int64(extent)
         first_state = initial_state(initials[row] if carried else initial, initial_position)
         shape = int64(extent), first_state, initial_position

@@ -12,6 +12,9 @@ from ...device.vector import LOAD, LOAD_STREAM, STORE, STORE_STREAM
 from ...runtime import jit
 from ..tiling import LINE_BYTES
 
+#: elements of a partial tile that a lane loads before it stores them to shared memory: the block waits so many times less for memory
+_AT_ONCE = 8
+
 
 class SharedTile:
     """``steps`` vectors of ``vector`` elements for each of ``lanes`` lanes of a warp: the part of a row that begins at position ``warp_start``.
@@ -34,6 +37,7 @@ class SharedTile:
     def __init__(self, element: Any, vector: int, lanes: int, steps: int, reverse: bool, peeled: bool, rare_partial: bool, shared_base: int) -> None:
         stripe, line_vectors, width = lanes * vector, max(1, 8 * LINE_BYTES // (vector * element.bitwidth)), min(vector, 128 // element.bitwidth)
         load_global, store_global, load_shared, store_shared = LOAD_STREAM[width], STORE_STREAM[width], LOAD[width], STORE[width]
+        at_once = min(_AT_ONCE, steps * vector)
         line_bits, low_bits, vector_bits = line_vectors.bit_length() - 1, steps - 1, vector.bit_length() - 1
         #: a lane's elements of the first and the last vector in a peeled row, at most
         self.end_steps = end_steps = -(-2 * vector // lanes)
@@ -127,12 +131,13 @@ class SharedTile:
 
         @jit.device
         def load_elements(array: Any, base: Any, stride: Any, warp_start: Any, lane: Any, extent: Any, shared: Any) -> None:
-            low, high, _ = tile_bounds(warp_start, extent)
-            for k in range(steps * vector):
-                index = int32(k * lanes + lane)
-                shared[uint32(element_offset(lane, index))] = array[
-                    base + memory_offset(warp_start + min(max(index, low), high - 1), extent, 1) * stride
-                ]
+            values, (low, high, _) = cuda.local.array(at_once, element), tile_bounds(warp_start, extent)
+            for start in range(0, steps * vector, at_once):
+                for k in range(at_once):
+                    position = warp_start + min(max(int32((start + k) * lanes + lane), low), high - 1)
+                    values[k] = array[base + memory_offset(position, extent, 1) * stride]
+                for k in range(at_once):
+                    shared[uint32(element_offset(lane, int32((start + k) * lanes + lane)))] = values[k]
 
         @jit.device
         def stage(raw: Any, shared: Any, lane: Any) -> None:
