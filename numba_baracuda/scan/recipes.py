@@ -260,9 +260,9 @@ class _Scan:
         if problem.rows >= plan.busy_rows_per_multiprocessor * self.target.multiprocessors or longest <= plan.min_tiles * tile:
             return None
         tiles, resident = ceil_div(longest, tile), tiling.resident_blocks(plan, tile * self.staged_bytes)
-        distance = plan.prefetched_tiles_per_multiprocessor * self.target.multiprocessors
+        distance, group_tiles = plan.prefetched_tiles_per_multiprocessor * self.target.multiprocessors, plan.group_tiles if ordered else 0
         config: dict[str, Any] = {
-            "steps": steps, "threads": threads, "peeled": problem.peeled, "group_tiles": plan.group_tiles if ordered else 0, "prefetches": distance > 0,
+            "steps": steps, "threads": threads, "peeled": problem.peeled, "group_tiles": group_tiles, "prefetches": distance > 0,
         }  # fmt: skip
         tile_status = Slot("tile_status", "i64", tiling.status_words(self.bits, problem.rows * tiles * tiling.STATUS_SPREAD))
         more = {"tile_status": tile_status.name, "misalignment": problem.misalignment, "tiles": tiles, "prefetch_distance": distance}
