@@ -9,6 +9,7 @@
 | ``fetch_add``, ``fetch_add_acq_rel`` | atom.relaxed.gpu.add, atom.acq_rel.gpu.add | ATOMG.ADD.STRONG.GPU, the latter fenced |
 | ``fence`` | fence.acq_rel.gpu | MEMBAR.ALL.GPU |
 | ``grid_barrier`` | atom.release.gpu.add, ld.acquire.gpu | |
+| ``start_number`` | %ctaid.x | S2R |
 
 Relaxed accesses are whole and see one order of writes to their word, but order nothing else. What a thread wrote before a release (``store_release``,
 ``fetch_add_acq_rel``, or ``fence`` and then any of these) is seen by a thread after an acquire (``load_acquire``, ``fetch_add_acq_rel``, or any
@@ -194,8 +195,8 @@ start_number = define(
     "start_number", [], lambda: (uint32(), _start_number),
     """The number of the caller's block in the order in which blocks start: a block may wait for those with lower numbers, which run or have run.
 
-    It is the block's index, for a grid of one dimension starts in that order. CUDA does not promise this; CUB's single-pass scan has always relied on
-    it. In the emulator blocks start in random order, and the number is not the index. One register is read; any thread may call it alone.
+    It is the block's index, for a grid of one dimension starts in that order. CUDA does not promise this, but CUB's single-pass scan relies on it. In
+    the emulator blocks start in random order, and the number is not the index. One register is read; any thread may call it alone.
     """,
 )  # fmt: skip
 

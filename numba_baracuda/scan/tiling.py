@@ -20,7 +20,7 @@ MAX_VECTOR_BYTES = 16
 WARP = 32
 #: rows for each element of a vector from which on a warp leaves some of those that fit its tile to the next
 MIN_WHOLE_VECTORS = 8
-#: pieces from a tile's status to the next where each is polled by many blocks, which wait for each other if the statuses share a cache line
+#: places from a tile's status to the next one's of a long row: many blocks poll it, and are slower where statuses share a cache line
 STATUS_SPREAD = 8
 
 
