@@ -175,6 +175,11 @@ def _scaled_map(p: Any, q: Any, position: Any, one: Any) -> Any:
     return q, q * p if (p != 0) & (q != 0) else one - one
 
 
+def _share_map(p: Any, q: Any, position: Any, one: Any) -> Any:
+    """As :func:`_compose_shares` composes them."""
+    return q, q * p
+
+
 def _plain_map(p: Any, q: Any, position: Any, one: Any) -> Any:
     return q, p
 
@@ -246,7 +251,7 @@ def operator_of(name: str, exclusive: bool) -> ScanOperator:
         return ScanOperator(
             _RUNS[kind], lift, _no_run, emit, _gradient_and_element, ("dy", "x"), 2, kinds="apaa", scatters=True, extreme=_MONOIDS[kind]
         )
-    lift, emit = (_plain_map, _scaled_sum) if exclusive else (_scaled_map, _scaled_sum_with_own)
+    lift, emit = (_plain_map, _scaled_sum) if exclusive else (_scaled_map if kind == "cumprod" else _share_map, _scaled_sum_with_own)
     if kind == "cumprod":
         factors, neighbour_offset = (_factor_and_product, 0) if exclusive else (_factor_and_next_product, 1)
         return ScanOperator(

@@ -185,6 +185,20 @@ def test_nan_and_infinities_in_gradients(kind: Kind) -> None:
     np.testing.assert_array_equal(nothing, 0)
 
 
+@pytest.mark.parametrize("special", [NAN, INF])
+@pytest.mark.parametrize("dtype", ["f16", "f32", "f64"])
+@pytest.mark.parametrize(("shape", "axis"), [((4, 3), 0), ((16, 98), 0), ((3, 40), 1), ((2, 3000), 1), ((2100, 2), 0), ((40, 64), 0)])
+def test_gradients_behind_infinity_enter_formulas_by_a_factor_of_0(kind: Kind, special: float, dtype: str, shape: tuple[int, int], axis: int) -> None:
+    """dx[0] = dy[0] + dy[1] · exp(x[0] − ∞) + …, of which the second term is NaN if dy[1] is NaN or infinite."""
+    x = values("logcumsumexp", shape, dtype)
+    dy = np.ones_like(x)
+    x.swapaxes(0, axis)[1], dy.swapaxes(0, axis)[1] = INF, special
+    y = kind.numpy(nb.logcumsumexp(kind.array(x), axis))
+    found = kind.numpy(nb.logcumsumexp_backward(kind.array(dy), kind.array(x), kind.array(y), axis)).swapaxes(0, axis)
+    assert np.isnan(found[0]).all()
+    np.testing.assert_array_equal(found[2:], 0)
+
+
 @pytest.mark.parametrize("name", PLACED)
 @pytest.mark.parametrize("index_dtype", ["int64", "int32"])
 def test_indices(kind: Kind, name: str, index_dtype: str) -> None:
