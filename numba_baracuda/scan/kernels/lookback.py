@@ -133,9 +133,9 @@ class Lookback:
         words_ahead = ahead * status_words
 
         @jit.device
-        def await_read(tile_status: Any, index: Any, statuses: Any, at: Any) -> Any:
-            """The state of a status that was read, which is read again until it is there."""
-            while flag_of(statuses, at) == 0:
+        def await_read(tile_status: Any, index: Any, statuses: Any, at: Any, flag: Any) -> Any:
+            """The state of a status that was read, which is read again until it has this flag or a later one."""
+            while flag_of(statuses, at) < flag:
                 read(tile_status, index, statuses, at)
             return unpack(statuses, at)
 
@@ -144,16 +144,14 @@ class Lookback:
             """The inclusive prefix of a group whose last tile has this status."""
             status = cuda.local.array(status_words, int64)
             read(tile_status, index, status, 0)
-            while flag_of(status, 0) != INCLUSIVE_PREFIX:
-                read(tile_status, index, status, 0)
-            return unpack(status, 0)
+            return await_read(tile_status, index, status, 0, INCLUSIVE_PREFIX)
 
         @jit.device
         def prefix_before(tile_status: Any, index: Any, group_stride: Any) -> Any:
             """The same of the group before, or of the one before that, and the fold of the group between."""
             status = cuda.local.array(status_words, int64)
             read(tile_status, index - group_stride, status, 0)
-            state = await_read(tile_status, index - group_stride, status, 0)
+            state = await_read(tile_status, index - group_stride, status, 0, AGGREGATE)
             if flag_of(status, 0) == AGGREGATE:
                 state = combine(prefix_up_to(tile_status, index - 2 * group_stride), state)
             return state
@@ -178,7 +176,7 @@ class Lookback:
                     for k in range(ahead):
                         if start + k < mine:
                             index = first_index + (start + k) * index_stride
-                            state = combine(state, await_read(tile_status, index, statuses, k * status_words))
+                            state = combine(state, await_read(tile_status, index, statuses, k * status_words, AGGREGATE))
                 state = fold(state)
                 if lane == 0:
                     waits = active and tile >= group_tiles
