@@ -199,12 +199,7 @@ start_number = define(
     the emulator blocks start in random order, and the number is not the index. One register is read; any thread may call it alone.
     """,
 )  # fmt: skip
-
-
-@means(start_number, lane=True)
-def _started(lane: Any, _site: str) -> int:
-    started: int = lane.block.started
-    return started
+means(start_number, lane=True)(lambda lane, _site: lane.block.started)
 
 
 @jit.device

@@ -251,15 +251,16 @@ def operator_of(name: str, exclusive: bool) -> ScanOperator:
         return ScanOperator(
             _RUNS[kind], lift, _no_run, emit, _gradient_and_element, ("dy", "x"), 2, kinds="apaa", scatters=True, extreme=_MONOIDS[kind]
         )
-    lift, emit = (_plain_map, _scaled_sum) if exclusive else (_scaled_map if kind == "cumprod" else _share_map, _scaled_sum_with_own)
+    emit = _scaled_sum if exclusive else _scaled_sum_with_own
     if kind == "cumprod":
+        lift = _plain_map if exclusive else _scaled_map
         factors, neighbour_offset = (_factor_and_product, 0) if exclusive else (_factor_and_next_product, 1)
         return ScanOperator(
             _AFFINE, lift, _identity_map, emit, factors, ("dy", "x", "y"), 3, neighbour_offset, "aa", costly=neighbour_offset != 0,
             inputs_together=None if exclusive else ByType("numba_baracuda.scan.kernels.products:products_together"), of_next=not exclusive,
             remade="cumprod",
         )  # fmt: skip
-    shares = _exponentials("shares_exclusive" if exclusive else "shares_inclusive")
+    lift, shares = (_plain_map, _exponentials("shares_exclusive")) if exclusive else (_share_map, _exponentials("shares_inclusive"))
     inputs, neighbour_offset, inputs_together = ("dy", "x", "y"), -1 if exclusive else 1, None if exclusive else _exponentials("shares_together")
     return ScanOperator(
         _SHARES, lift, _identity_map, emit, shares, inputs, 3, neighbour_offset, "aa", costly=True, inputs_together=inputs_together

@@ -129,15 +129,19 @@ def scan_rows(states: str, size: int, vector: int) -> ScanRows:
 
 
 def scan_long_rows(states: str, size: int, vector: int, ordered: bool, peeled: bool, target: Target) -> ScanLongRows:
-    """The policy for a class of scans of elements of ``size`` bytes, in vectors of ``vector``; aggregates are combined in order or as they come."""
+    """The policy for a class of scans of elements of ``size`` bytes, in vectors of ``vector``; aggregates are combined in order or as they come.
+
+    Blocks of elements of 8 bytes are few, and prefetch.
+    """
     policy = _LONG_ROWS[states]
     maps = peeled and states == "affine"
     limits = ((not ordered, _UNORDERED_BLOCKS), (size == 8, _DOUBLE_BLOCKS), (vector == 1, _ELEMENT_BLOCKS), (maps, _PEELED_MAP_BLOCKS))
     blocks = min([policy.min_blocks_per_multiprocessor, *[most for applies, most in limits if applies]])
     threads = EMULATED_THREADS if target.emulated else policy.threads_per_block
     fewer = 1 if target.capability >= (10, 0) else 0
-    policy = replace(policy, prefetched_tiles_per_multiprocessor=1) if size == 8 else policy
-    return tuned(replace(policy, threads_per_block=threads, min_blocks_per_multiprocessor=blocks, fewer_blocks=fewer))
+    ahead = 1 if size == 8 else policy.prefetched_tiles_per_multiprocessor
+    made = replace(policy, threads_per_block=threads, min_blocks_per_multiprocessor=blocks, fewer_blocks=fewer)
+    return tuned(replace(made, prefetched_tiles_per_multiprocessor=ahead))
 
 
 def scan_columns(states: str, size: int) -> ScanColumns:

@@ -157,14 +157,14 @@ def scan_long_columns(
             cuda.local.array(local_0, kind_0), cuda.local.array(local_1, kind_1), cuda.local.array(local_2, kind_2),
             cuda.local.array(local_3, kind_3),
         )  # fmt: skip
-        ticket = cuda.shared.array(2, int64)
+        corner = cuda.shared.array(2, int64)
         thread = int32(cuda.threadIdx.x)
         if thread == 0:
             number = int64(start_number())
-            ticket[0] = number // strips
-            ticket[1] = (number - ticket[0] * strips) * block_columns
+            corner[0] = number // strips
+            corner[1] = (number - corner[0] * strips) * block_columns
         cuda.syncthreads()
-        tile, first_column = ticket[0], ticket[1]
+        tile, first_column = corner[0], corner[1]
         level, lane = int32(uint32(thread) // uint32(lanes)), int32(uint32(thread) % uint32(lanes))
         column, end_column = first_column + lane * vector, int64(columns)
         active = column < end_column

@@ -117,7 +117,6 @@ def scan_long_rows(
     look_back, get = lookback_of(states, group_tiles, 1, threads).look_back, functions.get
     index_type, result_type = jit.SCALARS[index or "i32"], functions.result
     (size_0, size_1, size_2, size_3), (kind_0, kind_1, kind_2, kind_3) = functions.sizes(1), functions.kinds
-
     inputs, line = len(functions.operator.inputs), 8 * LINE_BYTES // element.bitwidth
 
     @jit.device

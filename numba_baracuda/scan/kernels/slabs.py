@@ -77,7 +77,7 @@ def scan_slabs(
             cuda.shared.array(prefixes_3, kind_3),
         )  # fmt: skip
         open_places = cuda.shared.array(lanes if scatters else 1, int32)
-        ticket, offsets, place = cuda.shared.array(3, int64), cuda.local.array(BATCH, int32), cuda.local.array(kept, int64)
+        corner, offsets, place = cuda.shared.array(3, int64), cuda.local.array(BATCH, int32), cuda.local.array(kept, int64)
         thread = int32(cuda.threadIdx.x)
         tile, slice_number, strip_begin = int64(0), int64(cuda.blockIdx.x), int64(0)
         if not whole or pitch > 0:
@@ -86,10 +86,10 @@ def scan_slabs(
                 tile_number, slice_strips = number // uint32(strips), uint32(width + strip_width - 1) // uint32(strip_width)
                 strip = uint32(number - tile_number * uint32(strips))
                 strip_slice = strip // slice_strips
-                ticket[0], ticket[1] = tile_number, strip_slice
-                ticket[2] = uint32(strip - strip_slice * slice_strips) * strip_width
+                corner[0], corner[1] = tile_number, strip_slice
+                corner[2] = uint32(strip - strip_slice * slice_strips) * strip_width
             cuda.syncthreads()
-            tile, slice_number, strip_begin = ticket[0], ticket[1], ticket[2]
+            tile, slice_number, strip_begin = corner[0], corner[1], corner[2]
         first_column, own = slice_number * width + strip_begin, int32(min(strip_width, width - strip_begin))
         coordinates(slice_number, kept_shape, place)
         place[kept - 1] = strip_begin
