@@ -88,12 +88,6 @@ def test_its_relaxed_twin_is_a_race(store: str, load: str) -> None:
             passed(Emulated(Mode(seed)), store, load)
 
 
-def through_words(x, y, z):
-    i = cuda.grid(1)
-    d.store_relaxed(y, i, d.load_relaxed(x, i))
-    d.store_release(z, i, d.load_acquire(x, i))
-
-
 def in_turn(flags, indices):
     number = int32(start_number())
     if cuda.threadIdx.x == 0:
@@ -117,6 +111,12 @@ def test_blocks_wait_for_those_that_started_before(run: Any) -> None:
 
 def test_the_emulator_starts_blocks_in_another_order() -> None:
     assert any((indices_in_turn(Emulated(Mode(seed, resident=2))) != range(256)).any() for seed in SEEDS)
+
+
+def through_words(x, y, z):
+    i = cuda.grid(1)
+    d.store_relaxed(y, i, d.load_relaxed(x, i))
+    d.store_release(z, i, d.load_acquire(x, i))
 
 
 @everywhere

@@ -49,9 +49,7 @@ def truth(op: Op, given: dict[str, Array], shape: tuple[int, ...], axes: tuple[i
     named = {"dy": "d_output", "x": "input", "y": "output"}
     unused = "y" if kind_of(op) in ("max", "min", "var") else ""
     lines = {named[name]: lined_up(given[name], axes) for name in named if name in given and name != unused}
-    empty: Any = None if extent or not op.backward else NOTHING.get(kind_of(op), 0.0)
-    if empty in (-np.inf, np.inf) and references.is_whole(given["x"].dtype):
-        empty = "identity"
+    empty = None if extent or not op.backward else NOTHING.get(kind_of(op), 0.0)
     lines["segment_ids"] = np.zeros(extent, np.int64)
     found = references.truth(f"segment_{op.name.removeprefix('reduce_')}", lines, 1, empty, **options)
     moved = (*[1 if op.backward else shape[axis] for axis in axes], *[each for axis, each in enumerate(shape) if axis not in axes])

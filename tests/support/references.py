@@ -360,9 +360,8 @@ def empty_of(name: str, dtype: Any, empty: float | str | None = None) -> float:
     if empty is None:
         usual: Any = OPS[name].traits["empty"]
         return {"least": least, "greatest": most, "-inf": -np.inf}.get(usual, usual)
-    if empty != "identity":
-        return int(empty) if is_whole(dtype) else float(empty)
-    return {-np.inf: least, np.inf: most}.get(IDENTITY.get(kind, 0), IDENTITY.get(kind, 0)) if is_whole(dtype) else IDENTITY.get(kind, 0)
+    number: Any = IDENTITY.get(kind, 0) if empty == "identity" else empty
+    return int({-np.inf: least, np.inf: most}.get(number, number)) if is_whole(dtype) else float(number)
 
 
 def truth(
