@@ -11,7 +11,6 @@ import sys
 import textwrap
 import threading
 import time
-import types
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -57,10 +56,7 @@ class Compiler:
 @pytest.fixture
 def compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Compiler:
     made = Compiler()
-    module = types.ModuleType("numba_baracuda.runtime.jit")
-    module.compile_cubin = made.compile_cubin  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setattr("numba_baracuda.runtime.jit", module, raising=False)
+    monkeypatch.setattr("numba_baracuda.runtime.jit.compile_cubin", made.compile_cubin)
     monkeypatch.setenv("NUMBA_BARACUDA_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(cache, "_memory", {})
     monkeypatch.setattr(cache, "_told", False)

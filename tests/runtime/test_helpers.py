@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -72,10 +71,7 @@ def _stub(monkeypatch: pytest.MonkeyPatch, interlude: Callable[[], object]) -> l
         interlude()
         return Cubin("entry", spec.name.encode(), 20, 0, 0, 0)
 
-    module = types.ModuleType("numba_baracuda.runtime.jit")
-    module.compile_cubin = compile_cubin  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setattr("numba_baracuda.runtime.jit", module, raising=False)
+    monkeypatch.setattr("numba_baracuda.runtime.jit.compile_cubin", compile_cubin)
     return compiled
 
 
