@@ -15,6 +15,9 @@ from typing import Any, TypeVar
 
 from ..core.errors import KernelLaunchError, Unsupported
 
+#: bytes of shared memory that a block may use without asking
+STATIC_SHARED = 48 << 10
+
 MINIMUM_CAPABILITY = (8, 0)
 LOST_CONTEXT = frozenset((3, 201, 709))  #: CUresult of not initialised, invalid context, context is destroyed
 INSTALL_TOOLKIT = "pip install 'numba-baracuda[cuda12]' or 'numba-baracuda[cuda13]', whichever the driver serves"
@@ -93,6 +96,12 @@ def device_count() -> int:
 def handle(device: int) -> Any:
     """The CUdevice of an ordinal."""
     return check(bindings().cuDeviceGet(device), f"cuDeviceGet({device})")
+
+
+def allow_shared(kernel: Any, nbytes: int, device: int, name: str) -> None:
+    """Lets a CUkernel have so many bytes of dynamic shared memory on a device."""
+    which = bindings().CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+    check(bindings().cuKernelSetAttribute(which, nbytes, kernel, handle(device)), f"{name}: {nbytes} bytes of dynamic shared memory")
 
 
 @functools.cache

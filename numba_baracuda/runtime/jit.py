@@ -25,7 +25,7 @@ from numba.cuda.utils import numba_target_override, pysignature
 
 from ..core.lazy import load
 from ..core.spec import Cubin, KernelSpec, Parameter, capability_of, check_names
-from . import shortcuts
+from . import driver, shortcuts
 from .parameters import SCALARS as SCALARS
 from .parameters import parameters_of, types_of
 
@@ -67,13 +67,25 @@ class Kernel:
 
     def __getitem__(self, configuration: Any) -> Any:
         block = configuration[1]
-        return self.dispatcher(math.prod(block) if isinstance(block, tuple) else int(block))[configuration]
+        dispatcher = self.dispatcher(math.prod(block) if isinstance(block, tuple) else int(block))
+        if len(configuration) > 3 and configuration[3]:
+            return functools.partial(_launch_with_room, dispatcher, configuration)
+        return dispatcher[configuration]
 
     def launch_config(self, *sizes: int) -> tuple[int, int, int]:
         """Blocks, threads a block and bytes of dynamic shared memory for a problem of these sizes."""
         if self._launch_config is None:
             raise NotImplementedError(f"{self.__name__} states its launch in its docstring")
         return self._launch_config(*sizes)
+
+
+def _launch_with_room(dispatcher: Any, configuration: tuple[Any, ...], *arguments: Any) -> None:
+    """Launches a kernel through numba with dynamic shared memory, for which it does not ask the driver: that allows 48 KiB in all."""
+    specialised = dispatcher.specialize(*arguments)
+    (made,) = specialised.overloads.values()
+    function = made.library.get_cufunc()
+    driver.allow_shared(function.handle, int(configuration[3]), cuda.current_context().device.id, function.name)
+    specialised[configuration](*arguments)
 
 
 def kernel(factory: Callable[..., Callable[..., None]]) -> Callable[..., Kernel]:

@@ -14,8 +14,6 @@ from ..core.errors import InvalidProblem, KernelLaunchError
 from ..core.spec import Cubin
 from . import driver
 
-_STATIC_SHARED = 48 << 10  #: bytes of shared memory a block may use without asking
-
 
 class Kernel:
     """A loaded cubin: valid in every context, usable from every thread. :func:`load` makes it."""
@@ -79,9 +77,7 @@ def set_dynamic_shared(kernel: Kernel, nbytes: int, device: int = 0) -> None:
     """Allow launches of ``kernel`` on ``device`` up to ``nbytes`` of dynamic shared memory; never lowers what was allowed before."""
     with kernel._lock:
         if nbytes > kernel._shared.get(device, 0):
-            which = driver.bindings().CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-            what = f"{kernel.cubin.entry}: {nbytes} bytes of dynamic shared memory"
-            driver.check(driver.bindings().cuKernelSetAttribute(which, nbytes, kernel.handle, driver.handle(device)), what)
+            driver.allow_shared(kernel.handle, nbytes, device, kernel.cubin.entry)
             kernel._shared[device] = nbytes
 
 
@@ -134,7 +130,7 @@ class Launch:
         pointers = sum(token.startswith("*") for token in signature.split())
         layout = struct.Struct("=" + "Q" * pointers + "".join(_SLOTS[element] * (count or 1) for count, element in _scalars(signature)))
         self._pack, self._size = layout.pack_into, layout.size
-        self._allowed = _STATIC_SHARED - kernel.cubin.shared
+        self._allowed = driver.STATIC_SHARED - kernel.cubin.shared
         self._several = driver.device_count() > 1
         call: Callable[..., Any] = _cooperative if cooperative else driver.bindings().cuLaunchKernel
         self._call = call, kernel.function
