@@ -66,6 +66,7 @@ class Frame:
         self.steps: list[Any] = []
         self.acts: list[_Act] = []
         self.restored = 0  #: slots, the first of all, that the steps leave as zeros if they find zeros
+        self.twins = False  #: whether the first two slots take turns
         self.queues = False  #: whether all steps are queued on the stream, for a device, without waiting for it
 
     def take(self, recipe: Recipe) -> tuple[tuple[Any, ...], ...]:
@@ -79,6 +80,7 @@ class Frame:
         if not self.target.emulated:
             self.acts = [self._act(step, sizes) for step, sizes in apart]
             self.restored = sum(isinstance(step, Clear) and step.restored for step in self.steps)
+            self.twins = any(isinstance(step, Clear) and step.twin != "" for step in self.steps)
             self.queues = all(isinstance(step, (Kernel, Clear, Sort)) for step in self.steps)
         return tuple(sizes for _, sizes in apart)
 
@@ -236,12 +238,14 @@ class Bound:
             return
         if frame.naming:
             streams.follow(views, stream, frame.device)
-        claimed = stream_scratch.claim(frame.device, stream, self.offsets, frame.restored, room) if room and frame.queues else None
+        claimed = None
+        if room and frame.queues:
+            claimed = stream_scratch.claim(frame.device, stream, self.offsets, frame.restored, room, frame.twins)
         if claimed is not None:
-            lock, slots = claimed
+            (lock, slots), cleared = claimed, frame.restored + frame.twins
             try:
                 pointers += *slots, 0
-                for act, sizes in zip(frame.acts[frame.restored :], self.sizes[frame.restored :], strict=True):
+                for act, sizes in zip(frame.acts[cleared:], self.sizes[cleared:], strict=True):
                     act(stream, pointers, sizes)
             except BaseException:
                 stream_scratch.drop(frame.device, stream)

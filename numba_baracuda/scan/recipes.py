@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from ..core.axes import ceil_div, fitting, power_of_two
 from ..core.dtypes import BY_NAME
-from ..core.op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Target, contiguous
+from ..core.op import NULL, TWIN_BYTES, Clear, Launch, Layout, Op, Recipe, Slot, Target, contiguous
 from ..core.policy import tuned
 from ..core.spec import KernelSpec
 from . import policy, policy_of, tiling
@@ -59,6 +60,19 @@ class _Scan:
     def bits(self) -> list[int]:
         """Bits of each scalar of a state."""
         return [8 * BY_NAME[self._position if letter == "p" else self._state].itemsize for letter in self.operator.kinds]
+
+    def with_statuses(self, launch: Launch, apart: int, tiles: int) -> Recipe:
+        """A launch whose blocks look back, with the statuses of ``tiles`` tiles, which are ``apart`` statuses from each other.
+
+        Statuses that are not many take turns in memory that a stream keeps, so that they need not be cleared first.
+        """
+        status = Slot("tile_status", "i64", tiling.status_words(self.bits, apart * tiles))
+        if status.nbytes > TWIN_BYTES:
+            given = {"tile_status": status.name, "stale_status": NULL, "stale_tiles": 0}
+            return Recipe((Clear(status.name), replace(launch, arguments=launch.arguments | given)), (status,))
+        stale = Slot("stale_status", status.element, status.count)
+        given = {"tile_status": status.name, "stale_status": stale.name, "stale_tiles": tiles}
+        return Recipe((Clear(status.name, twin=stale.name), replace(launch, arguments=launch.arguments | given)), (status, stale))
 
     def launch(self, kernel: str, blocks: int, more: dict[str, Any], resident: int = 0, **config: Any) -> Launch:
         """A launch with the scan's constants and ``config``, its arguments and ``more``, and at least ``resident`` blocks a multiprocessor."""
@@ -201,15 +215,14 @@ class _Scan:
         if whole and resident:
             resident = min(resident * (plan.threads_per_block // threads), plan.shared_bytes_per_multiprocessor // shared)
         spec = KernelSpec("numba_baracuda.scan.kernels:scan_slabs", tuple(sorted(kept.items())), threads, resident)
-        tile_status = Slot("tile_status", "i64", tiling.status_words(self.bits, problem.rows * (tiles - 1)))
         strides = {f"{name}_strides": each for name, each in zip(("a", "b", "c", "output"), problem.kept, strict=False)}
         given = {name: each for name, each in self._arguments.items() if name not in ("indices", "axis_strides")}
         more: dict[str, Any] = {
-            "columns": problem.rows, "tile_status": NULL if whole else tile_status.name, "tiles": tiles, "strips": strips, "width": width,
+            "columns": problem.rows, "tile_status": NULL, "stale_status": NULL, "stale_tiles": 0, "tiles": tiles, "strips": strips, "width": width,
             "strip_width": slab.strip_width, "height": slab.height, "level_rows": slab.level_rows,
         }  # fmt: skip
         launch = Launch(spec, (strips * tiles, threads, shared), {**given, **strides, **more})
-        return Recipe((launch,)) if whole else Recipe((Clear(tile_status.name), launch), (tile_status,))
+        return Recipe((launch,)) if whole else self.with_statuses(launch, problem.rows, tiles - 1)
 
     def long_columns(self, ordered: bool) -> Recipe | None:
         """The launch that shares out columns to blocks, tile by tile; None unless columns are long and few."""
@@ -233,10 +246,8 @@ class _Scan:
             "lanes": lanes, "steps": steps, "threads": threads, "vector": vector, "batches": batches,
             "group_tiles": tiling.group_of(plan, strips) if ordered else 0, "l1_cached": plan.cached,
         }  # fmt: skip
-        tile_status = Slot("tile_status", "i64", tiling.status_words(self.bits, problem.rows * (tiles - 1)))
-        more = {"tile_status": tile_status.name, "tiles": tiles, "strips": strips}
-        launch = self.launch("scan_long", strips * tiles, more, plan.min_blocks_per_multiprocessor, **config)
-        return Recipe((Clear(tile_status.name), launch), (tile_status,))
+        launch = self.launch("scan_long", strips * tiles, {"tiles": tiles, "strips": strips}, plan.min_blocks_per_multiprocessor, **config)
+        return self.with_statuses(launch, problem.rows, tiles - 1)
 
     def rows(self) -> Recipe:
         problem, plan = self.problem, policy_of.scan_rows(self.states, self.size, self.problem.vector)
@@ -264,9 +275,9 @@ class _Scan:
         config: dict[str, Any] = {
             "steps": steps, "threads": threads, "peeled": problem.peeled, "group_tiles": group_tiles, "prefetches": distance > 0,
         }  # fmt: skip
-        tile_status = Slot("tile_status", "i64", tiling.status_words(self.bits, problem.rows * tiles * tiling.STATUS_SPREAD))
-        more = {"tile_status": tile_status.name, "misalignment": problem.misalignment, "tiles": tiles, "prefetch_distance": distance}
-        return Recipe((Clear(tile_status.name), self.launch("scan_long", problem.rows * tiles, more, resident, **config)), (tile_status,))
+        more = {"misalignment": problem.misalignment, "tiles": tiles, "prefetch_distance": distance}
+        launch = self.launch("scan_long", problem.rows * tiles, more, resident, **config)
+        return self.with_statuses(launch, tiling.STATUS_SPREAD, problem.rows * tiles)
 
 
 def _recipe(op: Op, descriptor: ScanDescriptor, layouts: dict[str, Layout], target: Target, ordered: bool, initials: str = NULL) -> Recipe:

@@ -7,11 +7,13 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 from numba_baracuda.arrays import stream_scratch
-from numba_baracuda.arrays.stream_scratch import MOST_STREAMS, NBYTES, ZEROED_BYTES
+from numba_baracuda.arrays.stream_scratch import MOST_STREAMS, NBYTES, TAKEN_BYTES, ZEROED_BYTES
 from numba_baracuda.core.errors import KernelLaunchError
+from numba_baracuda.core.op import TWIN_BYTES
 from numba_baracuda.runtime import driver
 
 
@@ -35,13 +37,14 @@ class Memory:
             self.failing -= 1
             raise KernelLaunchError("cuMemAllocAsync: CUDA_ERROR_OUT_OF_MEMORY (2)", 2)
         self.taken.append((nbytes, stream, device))
-        return len(self.taken) << 20
+        return len(self.taken) << 24
 
 
 @pytest.fixture
 def memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[Memory]:
     monkeypatch.setattr(stream_scratch, "_addresses", {})
     monkeypatch.setattr(stream_scratch, "_locks", {})
+    monkeypatch.setattr(stream_scratch, "_twins", {})
     monkeypatch.delenv("CUDA_PYTHON_CUDA_PER_THREAD_DEFAULT_STREAM", raising=False)
     driver._default_per_thread.cache_clear()
     yield Memory(monkeypatch)
@@ -59,23 +62,57 @@ def slots(*arguments: Any) -> list[int] | None:
 
 def test_a_stream_of_a_device_gets_its_memory_once(memory: Memory) -> None:
     found = [stream_scratch.address(device, stream) for _ in range(2) for device in (0, 1) for stream in (0, 7)]
-    assert found == [1 << 20, 2 << 20, 3 << 20, 4 << 20] * 2
+    assert found == [1 << 24, 2 << 24, 3 << 24, 4 << 24] * 2
     assert memory.taken == [(NBYTES, stream, device) for device in (0, 1) for stream in (0, 7)]
-    assert memory.cleared == [((k + 1) << 20, ZEROED_BYTES, stream, 0, device) for k, (_, stream, device) in enumerate(memory.taken)]
+    assert memory.cleared == [((k + 1) << 24, TAKEN_BYTES, stream, 0, device) for k, (_, stream, device) in enumerate(memory.taken)]
 
 
 def test_slots_that_are_restored_lie_in_the_zeros_and_others_behind_them(memory: Memory) -> None:
     base = stream_scratch.address(0, 7)
-    assert slots(0, 7, (0, 16, 48), 1, 64) == [base, base + ZEROED_BYTES + 16, base + ZEROED_BYTES + 48]
+    assert slots(0, 7, (0, 16, 48), 1, 64) == [base, base + TAKEN_BYTES + 16, base + TAKEN_BYTES + 48]
     assert slots(0, 7, (0, 16), 2, 64) == [base, base + 16]
-    assert slots(0, 7, (0,), 0, NBYTES - ZEROED_BYTES) == [base + ZEROED_BYTES]
+    assert slots(0, 7, (0,), 0, NBYTES - TAKEN_BYTES) == [base + TAKEN_BYTES]
 
 
 def test_what_does_not_fit_allocates(memory: Memory) -> None:
     assert slots(0, 7, (0, ZEROED_BYTES + 16), 1, ZEROED_BYTES + 32) is None
     assert slots(0, 7, (0,), 1, ZEROED_BYTES + 16) is None
-    assert slots(0, 7, (0, 16), 1, NBYTES - ZEROED_BYTES + 16) is None
-    assert slots(0, 7, (0, ZEROED_BYTES), 1, NBYTES - ZEROED_BYTES) is not None
+    assert slots(0, 7, (0, 16), 1, NBYTES - TAKEN_BYTES + 16) is None
+    assert slots(0, 7, (0, ZEROED_BYTES), 1, NBYTES - TAKEN_BYTES) is not None
+
+
+def test_twins_take_turns_and_only_what_larger_calls_left_is_cleared(memory: Memory) -> None:
+    """Each call here writes all of its first twin and sets as much of the second to zeros, as a scan does."""
+    base = stream_scratch.address(0, 7)
+    twins = [base + ZEROED_BYTES, base + ZEROED_BYTES + TWIN_BYTES]
+    contents = {twin: np.zeros(TWIN_BYTES // 16, bool) for twin in twins}  # whether 16 bytes may be other than 0
+    memory.cleared.clear()
+    random = np.random.default_rng(3)
+    for number, count in enumerate([100, 100, 300, 100, 100, 100, 300, 300, *random.integers(1, TWIN_BYTES // 16, 200)]):
+        begun = len(memory.cleared)
+        found = slots(0, 7, (0, 16 * int(count)), 0, 32 * int(count), True)
+        assert found == [twins[number % 2], twins[1 - number % 2]]
+        for address, nbytes, stream, byte, device in memory.cleared[begun:]:
+            assert (stream, byte, device) == (7, 0, 0) and found[0] <= address < address + nbytes <= found[0] + 16 * count
+            contents[found[0]][(address - found[0]) // 16 : (address - found[0] + nbytes) // 16] = False
+        assert not contents[found[0]][:count].any(), (number, count)
+        contents[found[0]][:count], contents[found[1]][:count] = True, False
+        if number == 7:  # the call before cleared what the third had left behind the first 100
+            assert [(address, nbytes) for address, nbytes, *_ in memory.cleared] == [(twins[0] + 1600, 3200)]
+
+
+def test_memory_whose_twin_could_not_be_cleared_is_used_no_more(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    for count in (4096, 16):
+        slots(0, 7, (0, count), 0, 2 * count, True)
+    base = stream_scratch.address(0, 7)
+
+    def fail(*what: Any) -> None:
+        raise KernelLaunchError("cuMemsetD8Async: CUDA_ERROR_INVALID_VALUE (1)", 1)
+
+    with monkeypatch.context() as patch, pytest.raises(KernelLaunchError):
+        patch.setattr(driver, "memset_async", fail)
+        slots(0, 7, (0, 4096), 0, 8192, True)
+    assert not stream_scratch._locks[base].locked() and stream_scratch.address(0, 7) not in (0, base)
 
 
 def test_one_call_at_a_time_has_the_memory(memory: Memory) -> None:
@@ -160,7 +197,7 @@ def test_threads_share_the_memory_of_a_stream(memory: Memory) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert found == [1 << 20] * 8 and len(memory.taken) == 1
+    assert found == [1 << 24] * 8 and len(memory.taken) == 1
 
 
 def test_memory_of_contexts_that_are_gone_is_forgotten() -> None:

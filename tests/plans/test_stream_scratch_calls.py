@@ -72,7 +72,7 @@ def small_sum(card: Card) -> tuple[frames.Bound, list[Any], list[int]]:
 def test_a_call_of_one_launch_works_in_the_memory_of_its_stream(card: Card) -> None:
     bound, views, pointers = small_sum(card)
     bound.run(9, [*pointers], views, None)
-    arrivals, partials = BASE, BASE + stream_scratch.ZEROED_BYTES + 16
+    arrivals, partials = BASE, BASE + stream_scratch.TAKEN_BYTES + 16
     assert card.queued == [("Kernel", 9, [*pointers, arrivals, partials, 0])] and card.taken == 0 and not card.dropped
     assert not card.lock.locked()
 
@@ -136,12 +136,12 @@ def large_sum(card: Card, rows: int, columns: int) -> tuple[frames.Bound, list[A
 def test_several_launches_share_the_memory(card: Card) -> None:
     bound, views = large_sum(card, 200_000, 64)
     bound.run(9, [view.ptr for view in views], views, None)
-    assert [(kind, pointers[2]) for kind, _, pointers in card.queued] == [("Kernel", BASE + stream_scratch.ZEROED_BYTES)] * 2 and card.taken == 0
+    assert [(kind, pointers[2]) for kind, _, pointers in card.queued] == [("Kernel", BASE + stream_scratch.TAKEN_BYTES)] * 2 and card.taken == 0
 
 
 def test_a_large_workspace_is_allocated(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
     bound, views = large_sum(card, 200_000, 64)
-    monkeypatch.setattr(stream_scratch, "NBYTES", stream_scratch.ZEROED_BYTES + bound.workspace - 1)
+    monkeypatch.setattr(stream_scratch, "NBYTES", stream_scratch.TAKEN_BYTES + bound.workspace - 1)
     bound.run(9, [view.ptr for view in views], views, None)
     assert len(card.queued) == 2 and card.taken == bound.workspace
 

@@ -113,7 +113,15 @@ class Lookback:
                 flag = flag if flag == statuses[at + 2 * piece + 1] else int64(0)
             return flag
 
-        self._publish, self._read, self._flag_of = publish, read, flag_of
+        @jit.device
+        def blank(stale: Any, index: Any) -> None:
+            """Sets a status of another call to zeros."""
+            word = cuda.local.array(2, int64)
+            word[0], word[1] = int64(0), int64(0)
+            for piece in range(pieces):
+                store_relaxed_2(stale, (int64(index) * pieces + piece) * 2, word, 0)
+
+        self._publish, self._read, self._flag_of, self.blank = publish, read, flag_of, blank
         self.look_back = self._fixed_order() if group_tiles else self._arrival_order()
 
     def _fixed_order(self) -> Any:
