@@ -114,16 +114,18 @@ class ScanSlabs(Policy):
     min_blocks_per_multiprocessor: int = 4
     tiles_per_multiprocessor: int = 4  #: slabs are smaller if there would not be so many for each multiprocessor
     bytes_per_status_byte: int = 40  #: least bytes of a slab for each byte of its status, twice as many of those that are smaller
-    min_full_percent: int = 200  #: of a slab that a column fills, at least: blocks share columns of more than 100
+    min_full_percent: int = 100  #: of a slab that a column fills, at least, where blocks share columns
     min_level_rows: int = 12  #: rows of a level at least
     max_group_tiles: int = 64  #: slabs of a strip at most whose aggregates are combined at once, in fixed order
-    whole_bytes: int = 48 << 10  #: bytes of the slab of a block at most that has whole columns, all inputs together
+    whole_bytes: int = 72 << 10  #: bytes of the slab of a block at most that has whole columns, all inputs together
     whole_strip_columns: int = 128  #: columns of such a block at most, unless it has whole rows
     bytes_per_thread: int = 256  #: bytes of its slab for each thread
     shared_bytes_per_multiprocessor: int = 224 << 10  #: bytes of all resident blocks of this kind together
     least_threads: int = chosen(32, *THREADS)  #: of such a block
     min_whole_elements: int = 512  #: of its slab, which make up for what a block does besides
     whole_per_multiprocessor: int = 2  #: such blocks for each multiprocessor, at least
+    min_grain_bytes: int = 8  #: at multiples of which rows begin of which such blocks have more than ``whole_columns`` columns
+    min_padded_bytes: int = 64  #: of such a column, at least
 
 
 @dataclass(frozen=True)

@@ -183,12 +183,16 @@ class _Scan:
         held = tiling.steps_of(columns.bytes_per_thread, problem.vector, size)
         alone = self.alone_steps(columns)
         narrow = tiling.is_narrow(problem.vector, size)
-        # the vectors of scan_columns are enough for other columns than narrow ones, but there a column's last winners are written twice
-        many, dense = alone > 0 and problem.extent >= columns.min_alone_elements, self.dense(tiling.element_steps(columns.bytes_per_thread, size)) > 0
-        apart = not many if operator.scatters else not alone and (narrow or dense)
-        slab = tiling.whole_slab_of(plan, *shape) if apart and problem.extent > max(held, alone) else None
-        if slab is not None and (operator.scatters or slab.pitch == 0):
-            return self.slab(plan, slab, grain, 0)
+        whole = tiling.whole_slab_of(plan, *shape) if problem.extent > max(held, alone) else None
+        if operator.scatters:  # threads that walk alone write a column's last winners once, others twice
+            fits = not (alone and problem.extent >= columns.min_alone_elements)
+        elif whole is not None and whole.pitch == 0:  # small blocks are no faster than scan_columns unless that loads single elements
+            fits = whole.threads > tiling.WARP or narrow or self.dense(tiling.element_steps(columns.bytes_per_thread, size)) > 0
+        else:  # neither are strips, odd rows that are padded, and short columns of padded rows
+            fits = grain * size >= plan.min_grain_bytes and problem.extent * size >= plan.min_padded_bytes
+            fits = fits and whole is not None and whole.strip_width >= width
+        if whole is not None and fits:
+            return self.slab(plan, whole, grain, 0)
         slab = tiling.slab_of(plan, self.bits, *shape)
         shared = policy_of.scan_long_columns(self.states, size, 0, False, target)
         wide = problem.rows * size > shared.max_row_bytes_per_multiprocessor * target.multiprocessors

@@ -169,8 +169,8 @@ def whole_slab_of(policy: ScanSlabs, inputs: int, size: int, width: int, grain: 
     if not policy.min_whole_elements <= held <= most or strips < policy.whole_per_multiprocessor * multiprocessors:
         return None
     threads = min(max(power_of_two(ceil_div(held * inputs * size, policy.bytes_per_thread)), policy.least_threads, lanes), policy.threads_per_block)
-    room = threads * policy.bytes_per_thread // (inputs * size) // vector * vector
-    room = room if held <= room else most
+    rooms = [nbytes // (inputs * size) // vector * vector for nbytes in (threads * policy.bytes_per_thread, policy.tile_bytes)]
+    room = next((room for room in rooms if held <= room), most)
     levels = block_levels(threads, lanes, strip_width)
     each = ceil_div(extent, levels)
     if levels > 1:
