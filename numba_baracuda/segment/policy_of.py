@@ -69,9 +69,9 @@ def fold_narrow(target: Target, value: str, index: str, columns: int, monoid: Ke
 def fold_items(load_bytes: int, index_bytes: int, vector: int, monoid: KernelMonoid, apart: bool = False) -> int:
     """Rows that a thread of a fold has in flight, each by a load of ``load_bytes``: more where loads of rows and ids are short.
 
-    Fewer where states are more than an element, unless the ``vector`` states of a thread have few scalars: the compiler unrolls no more code. A
-    division counts as one more scalar of each state. Sums about a pivot are short; where a batch chooses the pivot, more rows are not faster with
-    columns ``apart`` or wide elements.
+    Fewer where states are more than an element, unless the ``vector`` states of a thread have few scalars, of which a division counts as one more:
+    the compiler unrolls no more code. Nor are more rows of over 8 bytes worth their registers, unless one load brings them. Sums about a pivot are
+    short; where a batch chooses the pivot, more rows are not faster with columns ``apart`` or wide elements.
     """
     usual = FoldTiles.items_per_thread
     if monoid.choose_pivot:
@@ -79,7 +79,8 @@ def fold_items(load_bytes: int, index_bytes: int, vector: int, monoid: KernelMon
             return usual // 2
         return 2 * usual if load_bytes <= 2 and index_bytes == 4 else usual
     if monoid.heavy and not monoid.any_pivot:
-        return usual if load_bytes == 16 and vector * (monoid.width + monoid.divides) <= usual else usual // 2
+        few = vector * (monoid.width + monoid.divides) <= usual and (load_bytes == 16 or load_bytes * (2 if monoid.pairs else 1) <= 8)
+        return usual if few else usual // 2
     return 2 * usual if load_bytes <= 4 and index_bytes == 4 else usual
 
 

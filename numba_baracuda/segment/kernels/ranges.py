@@ -104,7 +104,8 @@ def fold_ranges(*, monoid: str, value: str, result: str, index: str, permuted: b
     scan = block_scan(SUM, int32, THREADS, exclusive=True)
     load = LOAD_DIRECT[vector] if permuted else LOAD_ONCE[vector]
     # no more rows in flight than a group of one lane has in a tile
-    unroll = min(fold_items(vector * BY_NAME[value].itemsize, BY_NAME[index].itemsize, vector, monoid_of(monoid)), RANGE_ROUNDS)
+    most = RANGE_ROUNDS // 2 if monoid_of(monoid).heavy and vector * monoid_of(monoid).width > 4 else RANGE_ROUNDS
+    unroll = min(fold_items(vector * BY_NAME[value].itemsize, BY_NAME[index].itemsize, vector, monoid_of(monoid)), most)
     groups, batch_size, width, table = THREADS // lanes, unroll * vector, scalars // vector, RANGE_WORDS * 32 // state_type.bitwidth
 
     @jit.device
