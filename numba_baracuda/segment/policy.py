@@ -25,6 +25,17 @@ class PerId(Policy):
 
 
 @dataclass(frozen=True)
+class BoundShortSegments(Policy):
+    """``bound_short_segments``: one pass over ids in order finds where segments begin. Computed, not timed."""
+
+    items_per_thread: int = compiled(8, (4, 8, 16))  #: ids whose loads a thread issues before it uses the first
+    lane_gap: int = fixed(32)  #: segments of a gap that one thread fills
+    warp_gap: int = fixed(1024)  #: the same for a warp; blocks of their own fill longer gaps
+    max_id_bytes: int = 120  #: bytes that memory reads of ids for each segment at most: a search takes as long as to read so many
+    access_bytes: int = 32  #: bytes that memory reads of an id at most, where ids lie apart
+
+
+@dataclass(frozen=True)
 class CountIds(Policy):
     """``count_ids``: a warp walks ids, and adds the count of one of them in the end."""
 

@@ -10,6 +10,7 @@ from ..core.axes import ceil_div, power_of_two
 from ..core.policy import tuned
 from ..core.sizes import plain
 from .policy import (
+    BoundShortSegments,
     BroadcastToRows,
     CountFewIds,
     CountIds,
@@ -30,6 +31,8 @@ from .policy import (
 THREADS = PerId.threads_per_block
 #: empty segments between two rows that the lane which finds them fills itself
 GAP = FoldGaps.items_per_thread
+#: the same where a pass over ids finds offsets, and those that a warp fills
+LANE_GAP, WARP_GAP = BoundShortSegments.lane_gap, BoundShortSegments.warp_gap
 #: rows of a tile of a range, segments of a range, and threads that search for its first row together
 RANGE_BITS, RANGE_ROUNDS = FoldRanges.range_bits, FoldRanges.items_per_thread
 RANGE_TILE, RANGE, SEARCHERS = RANGE_ROUNDS * THREADS, 1 << RANGE_BITS, FoldRanges.threads_per_search
@@ -242,6 +245,12 @@ def elements_launch(rows: int, lane_items: int, threads: int, items: int) -> tup
 def fault_launch(rows: int, vector: int) -> tuple[int, int, int]:
     """Blocks, threads and shared bytes where threads walk the ids, ``vector`` at a time, until they have found a fault."""
     return min(ceil_div(rows, THREADS * vector), tuned(FirstFault()).max_blocks), THREADS, 0
+
+
+def bounded_launch(items: int, rows: int, segments: int) -> tuple[tuple[int, int, int], int]:
+    """Where a pass over ids finds offsets, and rows have one behind them: the launch, and its blocks that look for long gaps."""
+    gap_blocks = ceil_div(segments // WARP_GAP * SEARCHERS, THREADS)
+    return (gap_blocks + ceil_div(rows + 1, THREADS * items), THREADS, 0), gap_blocks
 
 
 def counted_launch(rows: int, multiprocessors: int) -> tuple[int, int, int]:

@@ -35,17 +35,17 @@ def gather(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], ta
     steps: list[Step] = [*checks(op, descriptor, layouts)]
     slots, name, counts = [*check_slots(descriptor)], "d_output", NULL
     if op.traits["monoid"] == "mean" and segments:
-        more, room = count(op, descriptor, layouts, target)
+        counted, more, room = count(op, descriptor, layouts, target)
         steps += more
         slots += room
         quotient = scratch(descriptor, source)
         divided = Rows(descriptor, quotient, layouts["d_input"])
         if segments > n or (not _is_flat(descriptor, divided, order, along) and _in_runs(descriptor, order, along)):
-            count_type, counts = descriptor.count_type, "counts"
+            count_type, counts = descriptor.count_type, counted
         else:
             name, rows = "quotient", divided
             slots.append(Slot(name, descriptor.element, segments * descriptor.embedding_dim))
-            steps.append(finish(op, descriptor, Rows(descriptor, source, quotient), ("d_output", descriptor.element), name, "", True))
+            steps.append(finish(op, descriptor, Rows(descriptor, source, quotient), ("d_output", descriptor.element), name, "", counted))
     steps.append(_copy(descriptor, rows, order, along, count_type, {"source": name, "ids": order.ids, "counts": counts, "output": "d_input"}, target))
     return Recipe(tuple(steps), tuple(slots))
 
@@ -69,7 +69,7 @@ def _copy(
     """The launch of the gather that suits the layouts; ``along`` says whether ids are in order."""
     value, index = BY_NAME[descriptor.element], BY_NAME[order.index]
     n, segments, columns = descriptor.num_inputs, descriptor.num_segments, rows.columns
-    common: dict[str, Any] = {"value": value.name, "index": index.name, "count": count_type}
+    common: dict[str, Any] = {"value": value.name, "index": index.name, "count": count_type, "differences": pointers["counts"] == "offsets"}
     if _is_flat(descriptor, rows, order, along):
         if columns == 1 and order.packed:
             scalars = {"rows": n, "segments": segments, "source_row": rows.steps[0]}
