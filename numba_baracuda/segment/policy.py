@@ -255,6 +255,15 @@ class GatherFlat(Policy):
 
 
 @dataclass(frozen=True)
+class GatherMeans(Policy):
+    """``gather_means``: a warp divides by the lengths of the runs of its tile, where rows are single elements. Computed, not timed."""
+
+    threads_per_block: int = compiled(128, (32, 64, 128))  #: few, since a block lists runs in shared memory whose size the kernel knows
+    items_per_thread: int = compiled(2, (1, 2))  #: times 8 neighbouring rows
+    max_segment_rows: int = 64  #: with more rows for each segment in the mean, to find and divide segments first takes less
+
+
+@dataclass(frozen=True)
 class Elements(Policy):
     """``gather_elements`` and ``broadcast_to_elements``: rows are single elements, which are contiguous."""
 

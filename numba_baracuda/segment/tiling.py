@@ -43,6 +43,8 @@ ORDERED_ROWS = SEGMENT_COUNTS + RANGE
 GROUP_HEADS = ORDERED_ROWS + RANGE_TILE
 ORDERED_KEYS = GROUP_HEADS + THREADS
 RANGE_WORDS = ORDERED_KEYS + RANGE_TILE // 2
+#: neighbouring single elements of a thread that divides by the lengths of their runs
+MEANS_ROWS = 8
 #: times 32 rows that a block of ``fold_and_broadcast_staged`` has at most, a word of heads in each lane of a warp
 STAGED_CHUNKS = 32
 
@@ -240,6 +242,11 @@ def half_reciprocal_of(columns: int) -> int:
 def elements_launch(rows: int, lane_items: int, threads: int, items: int) -> tuple[int, int, int]:
     """Blocks, threads and shared bytes where a thread copies ``items`` times ``lane_items`` single elements."""
     return ceil_div(rows, items * threads * lane_items), threads, 0
+
+
+def means_launch(rows: int, threads: int, items: int) -> tuple[int, int, int]:
+    """Blocks, threads and shared bytes where a thread has ``items`` times ``MEANS_ROWS`` single elements, divided by the lengths of their runs."""
+    return ceil_div(rows, threads * items * MEANS_ROWS), threads, 0
 
 
 def fault_launch(rows: int, vector: int) -> tuple[int, int, int]:

@@ -15,6 +15,7 @@ equal ids that are neighbours. Ids are *in order* where they ascend. Ids outside
 | :func:`finish_pivots` | makes results of the greatest elements, and of sums about them, that atomics have left |
 | :func:`scatter_positions` | finds the first row of each segment that has its greatest or least value; :func:`finish_positions` comes after |
 | :func:`gather_rows`, :func:`gather_runs`, :func:`gather_flat`, :func:`gather_elements` | copy its segment's row to each row |
+| :func:`gather_means` | copies single elements, divided by the lengths of short runs, which it finds itself |
 | :func:`broadcast_to_rows`, :func:`broadcast_flat`, :func:`broadcast_to_elements` | store gradients made of each row and what its segment has |
 | :func:`fold_and_broadcast_runs` | folds short segments, and stores such gradients, in one launch; :func:`find_long_run` prepares it |
 | :func:`fold_and_broadcast_staged` | does so with narrow rows by way of shared memory |
@@ -77,6 +78,7 @@ from .fused import find_long_run, fold_and_broadcast_runs
 from .fused_staged import fold_and_broadcast_staged
 from .gather import gather_elements, gather_flat, gather_rows, gather_runs, pair_rows
 from .lift import lift_pairs
+from .means import gather_means
 from .narrow import fold_narrow
 from .order import expand_offsets, first_fault, first_rows, number_rows, sort_keys
 from .pivots import finish_pivots
@@ -123,6 +125,7 @@ __all__ = [
     "fold_tiles",
     "gather_elements",
     "gather_flat",
+    "gather_means",
     "gather_rows",
     "gather_runs",
     "lift_pairs",

@@ -6,7 +6,6 @@ from typing import Any
 from numba import cuda
 from numba.cuda.types import int32, int64
 
-from ...core.axes import ceil_div
 from ...device.build import opaque
 from ...runtime import jit
 from ...runtime.parameters import Ptr
@@ -137,7 +136,7 @@ def bound_short_segments(*, key: str, count: str, items_per_thread: int = BoundS
         gaps = False
         for u in range(rounds):
             neighbour = cuda.shfl_sync(-1, batch[u], lane + 31 & 31)
-            before[u] = held if opaque(lane) == 0 else neighbour
+            before[u] = held if int32(opaque(lane)) == 0 else neighbour
             held = neighbour
             if before[u] != batch[u] and unsigned(batch[u]) <= most:
                 offsets[int64(batch[u])] = count_type(row + u * 32)

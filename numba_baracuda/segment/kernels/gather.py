@@ -20,7 +20,7 @@ from .common import count_of
 from .rows import ids_loader_of, position_of, rows_launch
 
 
-def _quotient(value: str) -> Any:
+def quotient_of(value: str) -> Any:
     """``quotient(x, count)`` of an element, in the accumulator's precision."""
     wide, (widen, narrow) = accumulator_type(value), conversions_of(value)
     return jit.device(lambda x, count: narrow(widen(x) / wide(count)))
@@ -39,7 +39,7 @@ def gather_rows(
     Constants and parameters as :mod:`.` lists them.
     """
     element, index_type = jit.SCALARS[value], jit.SCALARS[index]
-    load, store, offset_of, quotient = LOAD_ONCE[vector], STORE_STREAM[vector], strided_offset_of(dims), _quotient(value)
+    load, store, offset_of, quotient = LOAD_ONCE[vector], STORE_STREAM[vector], strided_offset_of(dims), quotient_of(value)
     group_position = position_of(threads_per_block, lanes, vector, items_per_thread, cut)
     groups, batch_size = threads_per_block // lanes, items_per_thread * vector
     divided, rows_of = count != "", count_of(differences)
@@ -87,7 +87,7 @@ def gather_runs(
     Constants and parameters as :mod:`.` lists them.
     """
     element, index_type, row_index_type = jit.SCALARS[value], jit.SCALARS[index], jit.SCALARS[row_index or "i32"]
-    load, store, offset_of, quotient = LOAD_ONCE[vector], STORE_STREAM[vector], strided_offset_of(dims), _quotient(value)
+    load, store, offset_of, quotient = LOAD_ONCE[vector], STORE_STREAM[vector], strided_offset_of(dims), quotient_of(value)
     group_position = position_of(threads_per_block, lanes, vector, items_per_thread, cut, contiguous=True)
     load_row_ids = ids_loader_of(index, row_index, items_per_thread, 1)
     permuted, divided, rows_of = row_index != "", count != "", count_of(differences)
@@ -137,7 +137,7 @@ def gather_flat(
     """
     element, index_type, unsigned, piece = jit.SCALARS[value], jit.SCALARS[index], jit.SCALARS["u" + index[1:]], BY_NAME[value].vector
     load, store, load_piece, store_piece = LOAD_ONCE[vector], STORE[vector], LOAD_SHARED[piece], STORE_STREAM[piece]
-    quotient, divided, rows_of, most_rows = _quotient(value), count != "", count_of(differences), flat_ids(index)
+    quotient, divided, rows_of, most_rows = quotient_of(value), count != "", count_of(differences), flat_ids(index)
     groups, lane_step, chunk = threads_per_block // lanes, lanes * vector, lanes * vector * lane_vectors
     height, row_size, stride, pieces = flat_height(value, vector, lane_vectors), lane_vectors * vector, threads_per_block * piece, 4
     batch_size, words_size = height * row_size, pieces * piece
@@ -237,7 +237,7 @@ def gather_elements(
     element, index_type = jit.SCALARS[value], jit.SCALARS[index]
     vector, index_vector = BY_NAME[value].vector, BY_NAME[index].vector
     lane_items = max(vector, index_vector)
-    load_ids, store, quotient = LOAD_ONCE[index_vector], STORE_STREAM[vector], _quotient(value)
+    load_ids, store, quotient = LOAD_ONCE[index_vector], STORE_STREAM[vector], quotient_of(value)
     stride, batch_size = threads_per_block * lane_items, items_per_thread * lane_items
     divided, rows_of = count != "", count_of(differences)
 
