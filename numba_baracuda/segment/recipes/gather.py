@@ -35,7 +35,7 @@ def gather(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], ta
     rows = Rows(descriptor, source, layouts["d_input"])
     steps: list[Step] = [*checks(op, descriptor, layouts)]
     slots, name, counts = [*check_slots(descriptor)], "d_output", NULL
-    if op.traits["monoid"] == "mean" and segments and along and _are_single(descriptor, rows, order):
+    if op.traits["monoid"] == "mean" and segments and along and "counts" not in layouts and _are_single(descriptor, rows, order):
         return Recipe((*steps, _means(descriptor, rows, order)), tuple(slots))
     if op.traits["monoid"] == "mean" and segments:
         counted, more, room = count(op, descriptor, layouts, target)
@@ -54,7 +54,7 @@ def gather(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], ta
 
 
 def _are_single(descriptor: SegmentDescriptor, rows: Rows, order: Order) -> bool:
-    """Whether rows are single elements that are contiguous, as are their ids, which are in short runs."""
+    """Whether rows are single elements that are contiguous, as are their ids, and segments short."""
     short = descriptor.num_inputs <= tuned(GatherMeans()).max_segment_rows * descriptor.num_segments
     return short and rows.columns == 1 and not order.row_index and order.packed and rows.is_contiguous(1)
 
