@@ -102,15 +102,15 @@ def bound_short_segments(*, key: str, count: str, items_per_thread: int = BoundS
         row = _first_of_half(ids, ids_step, rows, min(probe, int64(segments)), int64(-1))
         first = max(int64(ids[(row - 1) * ids_step]), int64(-1)) + 1 if row > 0 else int64(0)
         end = min(int64(ids[row * ids_step]), segments + 1) if row < rows else int64(segments + 1)
-        around = first <= probe < end and end - first > WARP_GAP and cuda.laneid % SEARCHERS == 0
-        begin = probe if first <= probe - WARP_GAP and probe > WARP_GAP else first  # unless the one before is in the gap
-        fill_gaps(offsets, begin, int32(min(end, probe + WARP_GAP) - begin) if around else int32(0), row)
+        mine = end - first > WARP_GAP and cuda.laneid % SEARCHERS == 0
+        begin = probe if first <= probe - WARP_GAP and probe > WARP_GAP else first  # the latter unless the probe before is in the gap
+        fill_gaps(offsets, begin, int32(min(end, probe + WARP_GAP) - begin) if mine else int32(0), row)
 
     @jit.device
     def gap_behind(before: Any, after: Any, behind: Any) -> Any:
         """Segments between two ids, of which ``behind`` and those above it are one behind the last; 0 where they are more than ``WARP_GAP``."""
-        length = unsigned(min(after, behind) - max(before, key_type(-1)) - 1)
-        return int32(length) if after > before and unsigned(length - unsigned(1)) < unsigned(WARP_GAP) else int32(0)
+        length = unsigned(min(max(after, key_type(-1)), behind) - max(before, key_type(-1)) - 1)
+        return int32(length) if unsigned(length - unsigned(1)) < unsigned(WARP_GAP) else int32(0)
 
     def bound_short_segments(
         ids: Ptr[key], offsets: Ptr[count],

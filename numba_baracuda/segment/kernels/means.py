@@ -17,14 +17,14 @@ from .gather import quotient_of
 
 @jit.device
 def _alike_of_half(ids: Any, row: Any, rows: Any, identifier: Any) -> Any:
-    """How many of the 16 lanes of half a warp have a row with the id, which is not below 0."""
-    alike = identifier >= 0 and 0 <= row < rows and ids[row] == identifier
+    """How many of the 16 lanes of half a warp have a row with the id."""
+    alike = 0 <= row < rows and ids[row] == identifier
     return int32(cuda.popc(int32(cuda.ballot_sync(-1, alike) >> int32(cuda.laneid & 16)) & 0xFFFF))
 
 
 @jit.device
 def _reach_of_half(ids: Any, origin: Any, step: Any, rows: Any, identifier: Any) -> Any:
-    """How many rows at the distances 1, 2 … from ``origin`` have the id, none if it is below 0; ``step`` is 1 or −1. Ids are in order.
+    """How many rows at the distances 1, 2 … from ``origin`` have the id; ``step`` is 1 or −1. Ids are in order.
 
     The 16 lanes of half a warp look at as many neighbours, where short runs end. Else they look at distances that double, and then at 16 places
     between the last row of the run and the first behind it until these meet.
@@ -39,9 +39,7 @@ def _reach_of_half(ids: Any, origin: Any, step: Any, rows: Any, identifier: Any)
         while cuda.ballot_sync(-1, high - low > 1) != 0:
             base, width = low + 1, high - low - 1
             inside = _alike_of_half(ids, origin + step * (base + (width * lane >> 4)), rows, identifier)
-            if width > 0:
-                low = base + (width * (inside - 1) >> 4) if inside > 0 else low
-                high = base + (width * inside >> 4) if inside < 16 else high
+            low, high = base + (width * (inside - 1) >> 4) if inside > 0 else low, base + (width * inside >> 4)
     return low
 
 
@@ -90,10 +88,8 @@ def gather_means(
                 for k in range(share):
                     batch_ids[u * share + k] = ids[row + u * stride + k] if row + u * stride + k < rows else index_type(-1)
         outer = cuda.shfl_sync(-1, batch_ids[0], 0), cuda.shfl_sync(-1, batch_ids[batch_size - 1], 31)
-        outermost = outer[0] if lane < 16 else outer[1]
-        reach = _reach_of_half(
-            ids, first if lane < 16 else first + tile - 1, -1 if lane < 16 else 1, rows, outermost if unsigned(outermost) < most else index_type(-1)
-        )
+        lower = lane < 16
+        reach = _reach_of_half(ids, first if lower else first + tile - 1, -1 if lower else 1, rows, outer[0] if lower else outer[1])
         before_tile, behind_tile = cuda.shfl_sync(-1, reach, 0), cuda.shfl_sync(-1, reach, 16)
 
         held, counted = index_type(batch_ids[0] ^ index_type(1)), int32(0)  # any other id than the first of the tile
