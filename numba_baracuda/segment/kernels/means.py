@@ -16,29 +16,32 @@ from .gather import quotient_of
 
 
 @jit.device
-def _alike_of_half(ids: Any, row: Any, rows: Any, identifier: Any) -> Any:
-    """How many of the 16 lanes of half a warp have a row with the id."""
-    alike = 0 <= row < rows and ids[row] == identifier
+def _many_of_half(alike: Any) -> Any:
+    """How many of the 16 lanes of half a warp say so."""
     return int32(cuda.popc(int32(cuda.ballot_sync(-1, alike) >> int32(cuda.laneid & 16)) & 0xFFFF))
 
 
 @jit.device
-def _reach_of_half(ids: Any, origin: Any, step: Any, rows: Any, identifier: Any) -> Any:
-    """How many rows at the distances 1, 2 … from ``origin`` have the id; ``step`` is 1 or −1. Ids are in order.
+def _is_alike(ids: Any, row: Any, rows: Any, identifier: Any) -> Any:
+    return 0 <= row < rows and ids[row] == identifier
 
-    The 16 lanes of half a warp look at as many neighbours, where short runs end. Else they look at distances that double, and then at 16 places
-    between the last row of the run and the first behind it until these meet.
+
+@jit.device
+def _reach_of_half(ids: Any, origin: Any, step: Any, rows: Any, identifier: Any, near: Any) -> Any:
+    """How many rows at the distances 1, 2 … from ``origin`` have the id, of which ``near`` of the first 16 do; ``step`` is 1 or −1.
+
+    Where all 16 do, the lanes of half a warp look at distances that double, and then at 16 places between the last row of the run and the first
+    behind it until these meet. Ids are in order.
     """
     lane = int32(cuda.laneid & 15)
-    near = _alike_of_half(ids, origin + step * (lane + 1), rows, identifier)
     low, high = int64(near), int64(near + 1)  # the former is in the run, the latter not
     if cuda.ballot_sync(-1, near == 16) != 0:
-        far = _alike_of_half(ids, origin + step * (int64(32) << lane), rows, identifier)
+        far = _many_of_half(_is_alike(ids, origin + step * (int64(32) << lane), rows, identifier))
         if near == 16:
             low, high = int64(16) << far, int64(32) << far if far < 16 else int64(rows + 1)
         while cuda.ballot_sync(-1, high - low > 1) != 0:
             base, width = low + 1, high - low - 1
-            inside = _alike_of_half(ids, origin + step * (base + (width * lane >> 4)), rows, identifier)
+            inside = _many_of_half(_is_alike(ids, origin + step * (base + (width * lane >> 4)), rows, identifier))
             low, high = base + (width * (inside - 1) >> 4) if inside > 0 else low, base + (width * inside >> 4)
     return low
 
@@ -78,7 +81,12 @@ def gather_means(
         first = (int64(cuda.blockIdx.x) * warps + warp) * tile
         if first >= rows:
             return
-        row, whole = first + lane * share, first + tile <= rows
+        row, whole, lower = first + lane * share, first + tile <= rows, lane < 16
+        # the 16 rows before the tile and those behind it, loaded along with those of the tile
+        origin, step = first if lower else first + tile - 1, -1 if lower else 1
+        outside = origin + step * ((lane & 15) + 1)
+        there = 0 <= outside < rows
+        near_id = ids[outside] if there else index_type(-1)
         if whole:
             for u in range(items_per_thread):
                 for k in range(0, share, index_vector):
@@ -88,8 +96,8 @@ def gather_means(
                 for k in range(share):
                     batch_ids[u * share + k] = ids[row + u * stride + k] if row + u * stride + k < rows else index_type(-1)
         outer = cuda.shfl_sync(-1, batch_ids[0], 0), cuda.shfl_sync(-1, batch_ids[batch_size - 1], 31)
-        lower = lane < 16
-        reach = _reach_of_half(ids, first if lower else first + tile - 1, -1 if lower else 1, rows, outer[0] if lower else outer[1])
+        outermost = outer[0] if lower else outer[1]
+        reach = _reach_of_half(ids, origin, step, rows, outermost, _many_of_half(there and near_id == outermost))
         before_tile, behind_tile = cuda.shfl_sync(-1, reach, 0), cuda.shfl_sync(-1, reach, 16)
 
         held, counted = index_type(batch_ids[0] ^ index_type(1)), int32(0)  # any other id than the first of the tile
@@ -99,7 +107,7 @@ def gather_means(
             held = neighbour
             for k in range(share):
                 heads = int32(heads + int32(batch_ids[u * share + k] != past))
-                past, places[u * share + k] = batch_ids[u * share + k], heads
+                past, places[u * share + k] = batch_ids[u * share + k], int32(opaque(heads))
             counted = int32(counted + (heads << 16 * u))
         upto = counted
         for k in range(5):
