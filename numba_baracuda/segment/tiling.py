@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from ..core.axes import ceil_div, power_of_two
+from ..core.dtypes import BY_NAME
 from ..core.policy import tuned
 from ..core.sizes import plain
 from .policy import (
@@ -254,10 +255,15 @@ def fault_launch(rows: int, vector: int) -> tuple[int, int, int]:
     return min(ceil_div(rows, THREADS * vector), tuned(FirstFault()).max_blocks), THREADS, 0
 
 
-def bounded_launch(items: int, rows: int, segments: int) -> tuple[tuple[int, int, int], int]:
-    """Where a pass over ids finds offsets, and rows have one behind them: the launch, and its blocks that look for long gaps."""
+def bounded_ids(items: int, key: str) -> int:
+    """Ids of a thread where a pass over ids of a type finds offsets."""
+    return items * 4 // BY_NAME[key].itemsize
+
+
+def bounded_launch(items: int, key: str, rows: int, segments: int) -> tuple[tuple[int, int, int], int]:
+    """Where it does, and rows have one behind them: the launch, and its blocks that look for long gaps."""
     gap_blocks = ceil_div(segments // WARP_GAP * SEARCHERS, THREADS)
-    return (gap_blocks + ceil_div(rows + 1, THREADS * items), THREADS, 0), gap_blocks
+    return (gap_blocks + ceil_div(rows + 1, THREADS * bounded_ids(items, key)), THREADS, 0), gap_blocks
 
 
 def counted_launch(rows: int, multiprocessors: int) -> tuple[int, int, int]:

@@ -10,7 +10,7 @@ from ...device.build import opaque
 from ...runtime import jit
 from ...runtime.parameters import Ptr
 from ..policy import BoundShortSegments
-from ..tiling import LANE_GAP, SEARCHERS, THREADS, WARP_GAP, Tiling, bounded_launch
+from ..tiling import LANE_GAP, SEARCHERS, THREADS, WARP_GAP, Tiling, bounded_ids, bounded_launch
 from .common import first_at_least
 
 
@@ -85,15 +85,16 @@ def _gap_filler(count: str) -> Any:
 def bound_short_segments(*, key: str, count: str, items_per_thread: int = BoundShortSegments.items_per_thread) -> Any:
     """:func:`bound_segments` by one pass over the ids: where id a is followed by b, that row is stored as ``offsets[a + 1]`` to ``offsets[b]``.
 
-    A warp has 32 · ``items_per_thread`` neighbouring ids, and a lane of it every 32nd, so that stores of neighbouring lanes meet. First each lane
-    stores ``offsets[b]``. Only where a warp has found a gap are those before it stored: up to ``LANE_GAP`` by the lane, up to ``WARP_GAP`` by the
-    warp. Longer gaps are shared out among ``gap_blocks`` blocks, the first of the grid: half a warp searches for each multiple of ``WARP_GAP``,
-    and the warp fills what lies around it. Rows behind the last have the greatest id. Bytes: rows · key read, segments · count written.
+    A warp has 32 · ``items_per_thread`` neighbouring ids, half as many of 8 bytes, and a lane of it every 32nd, so that stores of neighbouring lanes
+    meet. First each lane stores ``offsets[b]``. Only where a warp has found a gap are those before it stored: up to ``LANE_GAP`` by the lane, up to
+    ``WARP_GAP`` by the warp. Longer gaps are shared out among ``gap_blocks`` blocks, the first of the grid: half a warp searches for each multiple
+    of ``WARP_GAP``, and the warp fills what lies around it. Rows behind the last have the greatest id. Where ids are not in order, some offsets may
+    stay as they were. Bytes: rows · key read, segments · count written.
 
     Constants and parameters as :mod:`.` lists them; ``ids`` are of type ``key``, ``offsets`` of type ``count``, and ``segments`` is less than the
     greatest id. ``gap_blocks``: :func:`~..tiling.bounded_launch` says how many.
     """
-    key_type, unsigned, count_type, rounds = jit.SCALARS[key], jit.SCALARS["u" + key[1:]], jit.SCALARS[count], items_per_thread
+    key_type, unsigned, count_type, rounds = jit.SCALARS[key], jit.SCALARS["u" + key[1:]], jit.SCALARS[count], bounded_ids(items_per_thread, key)
     greatest, fill_gaps = key_type.maxval, _gap_filler(count)
 
     @jit.device
@@ -158,7 +159,7 @@ def bound_short_segments(*, key: str, count: str, items_per_thread: int = BoundS
                 begin = int64(max(before[u], key_type(-1))) + 1
                 fill_gaps(offsets, begin, length[u] if length[u] > LANE_GAP else int32(0), row + u * 32)
 
-    return bound_short_segments, lambda rows, segments: bounded_launch(items_per_thread, rows, segments)[0]
+    return bound_short_segments, lambda rows, segments: bounded_launch(items_per_thread, key, rows, segments)[0]
 
 
 @jit.kernel

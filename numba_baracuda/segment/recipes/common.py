@@ -172,7 +172,7 @@ def bounds(descriptor: SegmentDescriptor, ids: str, index: str, step: int) -> La
     read = min(policy.access_bytes, abs(step) * key.itemsize)
     if rows * read > segments * policy.max_id_bytes or segments >= key.limits[1]:
         return Launch(kernel_spec("bound_segments", **common), Tiling.of_ids(segments + 1).launch, arguments)
-    launch, gap_blocks = bounded_launch(policy.items_per_thread, rows, segments)
+    launch, gap_blocks = bounded_launch(policy.items_per_thread, index, rows, segments)
     return Launch(kernel_spec("bound_short_segments", **common, **constants(policy)), launch, {**arguments, "gap_blocks": gap_blocks})
 
 
