@@ -33,8 +33,8 @@ class SegmentIndex(OrderedIds):
 
     ``sorted_ids`` [N]: the ids in order, those out of range as S, or as −1 in front where ids ascend; int32 where S allows. ``permutation`` [N]: row
     k in order is row ``permutation[k]``, equal ids in their order; None where ids ascend. ``offsets`` [S + 1]: segment s is ``offsets[s]`` to
-    ``offsets[s + 1]`` − 1 in that order. ``counts`` [S]: its rows. All by a stable radix sort of the bits that S has, and a binary search for each
-    segment.
+    ``offsets[s + 1]`` − 1 in that order. ``counts`` [S]: its rows. All by a stable radix sort of the bits that S has, and a search for each segment,
+    or a pass over the ids where segments are short.
 
     A notebook shows a histogram of the segments' lengths, for which it reads ``counts``: that waits for the device.
 

@@ -14,7 +14,7 @@ from ..core.vocabulary import OpCategory
 from ..plans.calls import Calls, Problem, Results
 from ..plans.preference import PlanPreference
 from .descriptor import SegmentDescriptor
-from .recipes.common import FAULT, NO_FAULT, bounds, faults, kernel_spec
+from .recipes.common import FAULT, NO_FAULT, bounds, counts_of, faults, kernel_spec
 from .recipes.order import keys, scratch_slot, sort
 from .tiling import Tiling
 
@@ -61,7 +61,7 @@ def _look(op: Op, descriptor: IndexDescriptor, layouts: dict[str, Layout], targe
 
 
 def _keep(op: Op, descriptor: IndexDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
-    return Recipe((keys(descriptor, layouts, "", ordered=True, to="sorted_ids"), _bounds(descriptor)))
+    return Recipe((keys(descriptor, layouts, "", ordered=True, to="sorted_ids"), *_bounds(descriptor)))
 
 
 def _sort(op: Op, descriptor: IndexDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
@@ -70,18 +70,18 @@ def _sort(op: Op, descriptor: IndexDescriptor, layouts: dict[str, Layout], targe
         return _keep(op, descriptor, layouts, target)
     by_id = sort(descriptor, "row_indices", BY_NAME[row_index].itemsize, "permutation")
     slots = Slot("keys", key, rows), Slot("row_indices", row_index, rows), scratch_slot(by_id, target)
-    return Recipe((keys(descriptor, layouts, row_index), by_id, _bounds(descriptor)), slots)
+    return Recipe((keys(descriptor, layouts, row_index), by_id, *_bounds(descriptor)), slots)
 
 
 def _expand(op: Op, descriptor: IndexDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
     rows, segments, key = descriptor.num_inputs, descriptor.num_segments, descriptor.key_type
     spec = kernel_spec("expand_offsets", offset=descriptor.index, index=key)
     arguments = {"offsets": "bounds", "ids": "sorted_ids", "rows": rows, "segments": segments, "offsets_step": layouts["bounds"].strides[0]}
-    return Recipe((Launch(spec, Tiling.of_ids(rows).launch, arguments), _bounds(descriptor)))
+    return Recipe((Launch(spec, Tiling.of_ids(rows).launch, arguments), *_bounds(descriptor)))
 
 
-def _bounds(descriptor: IndexDescriptor) -> Launch:
-    return bounds(descriptor, "sorted_ids", descriptor.key_type, 1)
+def _bounds(descriptor: IndexDescriptor) -> tuple[Launch, Launch]:
+    return bounds(descriptor, "sorted_ids", descriptor.key_type, 1), counts_of(descriptor)
 
 
 def _op(name: str, formula: str, given: Operand, made: Sequence[Operand], recipe: Callable[[Op, Any, dict[str, Layout], Target], Recipe]) -> Op:

@@ -164,6 +164,8 @@ def _samples(op: Op) -> Iterator[tuple[SegmentDescriptor, dict[str, Layout]]]:
     for columns in (1, 3, 16, 37, 128):
         yield problem(columns)
     yield problem(1, 1 << 18)
+    if op.traits["backward"] and op.traits["monoid"] == "mean":
+        yield problem(16, 1 << 18)
     yield problem(16, index="i64")
     yield problem(1, index="i64")
     yield problem(16, 40, index="i64")

@@ -25,6 +25,17 @@ class PerId(Policy):
 
 
 @dataclass(frozen=True)
+class BoundShortSegments(Policy):
+    """``bound_short_segments``: one pass over ids in order finds where segments begin. Computed, not timed."""
+
+    items_per_thread: int = compiled(16, (4, 8, 16))  #: ids whose loads a thread issues before it uses the first; half as many of 8 bytes
+    lane_gap: int = fixed(32)  #: segments of a gap that one thread fills
+    warp_gap: int = fixed(1024)  #: the same for a warp; blocks of their own fill longer gaps
+    max_id_bytes: int = 96  #: bytes that memory reads of ids for each segment at most: a search takes as long as to read so many
+    access_bytes: int = 32  #: bytes that memory reads of an id at most, where ids lie apart
+
+
+@dataclass(frozen=True)
 class CountIds(Policy):
     """``count_ids``: a warp walks ids, and adds the count of one of them in the end."""
 
@@ -241,6 +252,15 @@ class GatherFlat(Policy):
     max_columns: int = chosen(2048, 256, 512, 1024, 2048)  #: of so few rows a block's bytes are a multiple of 16
     min_random_bytes: int = 16  #: of a row that ids in any order ask for; more loads of shorter ones are in flight where threads store them directly
     grid_blocks_per_multiprocessor: int = 8  #: blocks that there are at least before they have more than a few rows
+
+
+@dataclass(frozen=True)
+class GatherMeans(Policy):
+    """``gather_means``: a warp divides by the lengths of the runs of its tile, where rows are single elements. Computed, not timed."""
+
+    threads_per_block: int = compiled(128, (32, 64, 128))  #: few, since a block lists runs in shared memory whose size the kernel knows
+    items_per_thread: int = compiled(2, (1, 2))  #: times 8 neighbouring rows
+    max_segment_rows: int = 64  #: with more rows for each segment in the mean, to find and divide segments first takes less
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from ..core.axes import ceil_div, power_of_two
+from ..core.dtypes import BY_NAME
 from ..core.policy import tuned
 from ..core.sizes import plain
 from .policy import (
+    BoundShortSegments,
     BroadcastToRows,
     CountFewIds,
     CountIds,
@@ -30,6 +32,8 @@ from .policy import (
 THREADS = PerId.threads_per_block
 #: empty segments between two rows that the lane which finds them fills itself
 GAP = FoldGaps.items_per_thread
+#: the same where a pass over ids finds offsets, and those that a warp fills
+LANE_GAP, WARP_GAP = BoundShortSegments.lane_gap, BoundShortSegments.warp_gap
 #: rows of a tile of a range, segments of a range, and threads that search for its first row together
 RANGE_BITS, RANGE_ROUNDS = FoldRanges.range_bits, FoldRanges.items_per_thread
 RANGE_TILE, RANGE, SEARCHERS = RANGE_ROUNDS * THREADS, 1 << RANGE_BITS, FoldRanges.threads_per_search
@@ -40,6 +44,8 @@ ORDERED_ROWS = SEGMENT_COUNTS + RANGE
 GROUP_HEADS = ORDERED_ROWS + RANGE_TILE
 ORDERED_KEYS = GROUP_HEADS + THREADS
 RANGE_WORDS = ORDERED_KEYS + RANGE_TILE // 2
+#: neighbouring single elements of a thread that divides by the lengths of their runs
+MEANS_ROWS = 8
 #: times 32 rows that a block of ``fold_and_broadcast_staged`` has at most, a word of heads in each lane of a warp
 STAGED_CHUNKS = 32
 
@@ -239,9 +245,25 @@ def elements_launch(rows: int, lane_items: int, threads: int, items: int) -> tup
     return ceil_div(rows, items * threads * lane_items), threads, 0
 
 
+def means_launch(rows: int, threads: int, items: int) -> tuple[int, int, int]:
+    """Blocks, threads and shared bytes where a thread has ``items`` times ``MEANS_ROWS`` single elements, divided by the lengths of their runs."""
+    return ceil_div(rows, threads * items * MEANS_ROWS), threads, 0
+
+
 def fault_launch(rows: int, vector: int) -> tuple[int, int, int]:
     """Blocks, threads and shared bytes where threads walk the ids, ``vector`` at a time, until they have found a fault."""
     return min(ceil_div(rows, THREADS * vector), tuned(FirstFault()).max_blocks), THREADS, 0
+
+
+def bounded_ids(items: int, key: str) -> int:
+    """Ids of a thread where a pass over ids of a type finds offsets."""
+    return items * 4 // BY_NAME[key].itemsize
+
+
+def bounded_launch(items: int, key: str, rows: int, segments: int) -> tuple[tuple[int, int, int], int]:
+    """Where it does, and rows have one behind them: the launch, and its blocks that look for long gaps."""
+    gap_blocks = ceil_div(segments // WARP_GAP * SEARCHERS, THREADS)
+    return (gap_blocks + ceil_div(rows + 1, THREADS * bounded_ids(items, key)), THREADS, 0), gap_blocks
 
 
 def counted_launch(rows: int, multiprocessors: int) -> tuple[int, int, int]:

@@ -19,7 +19,7 @@ CHOSEN = {
     "sm_80": ("segment_sum*", "reduce_sum*", "cumsum"),
     "sm_90": (
         "*segment_sum*", "segment_max*", "unsorted_segment_max", "segment_argmax", "segment_prod_backward", "segment_softmax*", "segment_var",
-        "segment_norm2", "unsorted_segment_mean_backward", "unsorted_segment_prod_backward",
+        "segment_norm2", "*segment_mean_backward", "unsorted_segment_prod_backward",
         "reduce_sum", "reduce_norm2", "reduce_logsumexp_backward", "reduce_prod_backward", "reduce_std_backward",
         "cumsum", "cummax", "cummax_backward", "logcumsumexp", "cumprod_backward",
     ),

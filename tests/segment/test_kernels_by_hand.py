@@ -48,3 +48,15 @@ def test_a_fold_and_a_gather(kind: Kind) -> None:
         segments=SEGMENTS, ids_step=1, source_row=COLUMNS, output_row=COLUMNS, shape=(COLUMNS,), source_strides=(1,), output_strides=(1,),
     )  # fmt: skip
     np.testing.assert_array_equal(kind.numpy(back).reshape(ROWS, COLUMNS), found[ids])
+
+
+def test_a_run_of_millions_of_rows(kind: Kind) -> None:
+    """The first tiles of a run whose end is further away than where the search looks first."""
+    rows, tiles = 3_000_000, 2048
+    ids, output = np.repeat(np.array([0, 1], np.int32), (5, rows - 5)), kind.array(np.full(rows, np.nan, np.float32))
+    kernel = kernels.gather_means(value="f32", index="i32", count="i32", threads_per_block=32, items_per_thread=1)
+    runnable = device.emulate(kernel) if kind.emulated else kernel
+    source = kind.array(np.array([10.0, rows - 5], np.float32))
+    arguments = kernel.ordered(source=source, ids=kind.array(ids), output=output, rows=rows, segments=2, source_row=1)
+    runnable[tiles // 256, 32](*arguments)
+    np.testing.assert_array_equal(kind.numpy(output)[:tiles], np.repeat(np.array([2, 1], np.float32), (5, tiles - 5)))

@@ -21,6 +21,7 @@ _IN_WARPS = (
 #: by file: patterns of cases of watched_cases.py, or test files, with ``::test`` for one test
 TESTS: dict[str, tuple[str, ...]] = {
     "segment/bins": ("bins*",),
+    "segment/bounds": ("bounds, *", "indices and checks", "ranges in several tiles"),
     "segment/carries": ("bins", "*, ids outside", "tiles, long runs", "ranges in splits*", "carries, *"),
     "segment/common": ("indices and checks", "*, ids outside", "tiles, gaps"),
     "segment/counts": ("counts*",),
@@ -31,6 +32,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "segment/gaps": ("*, gaps", "narrow, ids outside", "bins", "narrow, a gap*", "tiles, blocks of gaps*"),
     "segment/gather": ("*sum to *", "*mean to *", "flat *", "index of a mean's gradient", "*, side by side"),
     "segment/lift": ("lifted pairs *",),
+    "segment/means": ("single means, *", "test_kernels_by_hand.py::test_a_run_of_millions_of_rows"),
     "segment/narrow": ("narrow, *",),
     "segment/order": ("indices and checks", "softmax of ids*", "index of a sum", "tiles, permuted", "ranges in several tiles"),
     "segment/pivots": ("atomic logsumexp *",),
@@ -214,9 +216,18 @@ KNOWN: dict[str, dict[str, str]] = {
         "scatter_rows.scatter_rows: guard: batch_ids[u] <= last in if least <= batch_ids[u] <= last: (1)":
             "saves the load of a row that is there, and that nobody adds",
     },
-    "segment/order": {
+    "segment/bounds": {
         "_first_of_half: guard: low < high in less = cuda.ballot_sync(-1, low < high and int64(sorted_numbers[probe * step]) & mask < least_number)":
             "a half that is done looks at what it has found again; that past the end is found last",
+        "_gap_filler.fill_gaps: guard: length > 0 in found = cuda.ballot_sync(-1, length > 0)": "lanes without a gap fill nothing",
+        "bound_short_segments.bound_short_segments: guard: unsigned(batch[u] - before[u]) > unsigned(1) in "
+        "gaps |= unsigned(batch[u] - before[u]) > unsigned(1)": "looks for gaps where there are none",
+        "bound_short_segments.bound_short_segments: guard: length[u] > LANE_GAP in many |= length[u] > LANE_GAP":
+            "looks for gaps where there are none",
+    },
+    "segment/means": {
+        "_reach_of_half: guard: inside > 0 in low, high = (base + (width * (inside - 1) >> 4) if inside > 0 else low, base + (width * inside >> 4))":
+            "goes on from a row of the run that lies further in it",
     },
     "scan/slab_tile": {
         "SlabTile._pieces.begin_copy: guard: at < int32(begin + own) in if at < int32(begin + own):": "copies a vector more, which nobody reads",

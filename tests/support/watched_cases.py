@@ -43,6 +43,7 @@ from numba_baracuda.reduce.policy import (
 from numba_baracuda.scan.policy import ScanColumns, ScanLongColumns, ScanLongRows, ScanRows, ScanSlabs, ScanSlices
 from numba_baracuda.segment.kernels import scatter_rows, split_ranges
 from numba_baracuda.segment.policy import (
+    BoundShortSegments,
     BroadcastFlat,
     CountFewIds,
     CountIds,
@@ -54,6 +55,7 @@ from numba_baracuda.segment.policy import (
     FoldShortRuns,
     FoldStaged,
     FoldTiles,
+    GatherMeans,
     PermutedRows,
 )
 from numba_baracuda.segment.tiling import RANGE, RANGE_BITS, RANGE_TILE
@@ -501,12 +503,60 @@ indexed("index of a mean's gradient", "unsorted_segment_mean_backward", 90, 36)
 indexed("index of a gradient of the greatest", "unsorted_segment_max_backward", 90, 36)
 
 
+def bounds_of_short_segments(name: str, ids: samples.Ids, rows: int, segments: int, index: str = "i32", step: int = 1) -> None:
+    """A case of where segments begin, by one pass over ids that lie ``step`` apart; these leave gaps for lanes, for warps and for blocks."""
+
+    def case(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+        rng = np.random.default_rng(SEED)
+        given = np.sort(ids(rng, rows, segments)).astype(numpy_dtype(index))
+        x = rng.standard_normal((segments, 2)).astype(np.float32)
+        with kind.schedule(SEED):
+            made = nb.SegmentIndex(kind.array(given), segments, True)
+            got = kind.numpy(nb.segment_mean_backward(kind.array(x), kind.array(np.repeat(given, step))[::step]))
+        wanted = np.searchsorted(given, np.arange(segments + 1))
+        np.testing.assert_array_equal(kind.numpy(made.offsets), wanted)
+        np.testing.assert_array_equal(kind.numpy(made.counts), np.diff(wanted))
+        there = (given >= 0) & (given < segments)
+        quotients = x / np.maximum(np.diff(wanted), 1)[:, None].astype(np.float32)
+        np.testing.assert_array_equal(got, np.where(there[:, None], quotients[np.where(there, given, 0)], 0))
+
+    _add(name, case)
+
+
+bounds_of_short_segments("bounds, tiles", samples.outside, 4500, 900)
+bounds_of_short_segments("bounds, ids apart", samples.anywhere, 600, 500, step=2)
+bounds_of_short_segments("bounds, gaps of lanes", samples.anywhere, 300, 1000, "i64")
+bounds_of_short_segments("bounds, gaps of warps", samples.outside, 60, 6000)
+for k, places in enumerate(((), (0, 1), (1300, 5000), (70, 1094, 2118, 2119), (-9, 3071, 9000), (-2, 5200))):
+    bounds_of_short_segments(f"bounds, gaps of blocks {k}", lambda rng, rows, segments, at=places: np.array(at, np.int64), len(places), 5200)
+
+
+def means(name: str, ids: samples.Ids, rows: int, segments: int, element: str = "f32", index: str = "i32") -> None:
+    """A case of gradients of means to single columns, whose launch finds the lengths of short runs."""
+
+    def case(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+        sample = Sample(name, rows, (1,), segments, ids, element, index)
+        given = samples.operands(OPS["segment_mean_backward"], sample)
+        with using(GatherMeans, threads_per_block=64, max_segment_rows=1 << 30), kind.schedule(SEED):
+            got = samples.call(OPS["segment_mean_backward"], [kind.array(array) for array in given.values()], segments)
+        samples.assert_close(kind.numpy(got), samples.truth("segment_mean_backward", given, segments), element, "segment_mean_backward")
+
+    _add(f"single means, {name}", case)
+
+
+means("tiles", samples.outside, 2100, 300)
+means("runs over tiles", lambda rng, rows, segments: np.repeat(np.arange(40), rng.multinomial(rows, [1 / 40] * 40)), 2048, 40)
+means("a run of several tiles", samples.around_a_long_one, 3000, 60, "f16")
+means("all of one segment", samples.all_are(1), 1700, 3, "f64")
+means("none of any segment", samples.all_are(-1), 600, 3, "f32", "i64")
+
+
 def indices_and_checks(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
     """Indices of sorted ids and of offsets, and checks of ids."""
     ids = np.sort(np.random.default_rng(3).integers(0, 300, 700)).astype(np.int32)
     offsets = np.searchsorted(ids, np.arange(301)).astype(np.int64)
     x = np.random.default_rng(4).standard_normal((700, 5)).astype(np.float32)
-    with kind.schedule(SEED):
+    with using(BoundShortSegments, max_id_bytes=1), kind.schedule(SEED):
         for rows in range(600, 680, 13):  # of which all are in the first 60 segments: one half of a warp is done before the other
             first = ids[:rows] % 60
             first.sort()

@@ -15,6 +15,7 @@ equal ids that are neighbours. Ids are *in order* where they ascend. Ids outside
 | :func:`finish_pivots` | makes results of the greatest elements, and of sums about them, that atomics have left |
 | :func:`scatter_positions` | finds the first row of each segment that has its greatest or least value; :func:`finish_positions` comes after |
 | :func:`gather_rows`, :func:`gather_runs`, :func:`gather_flat`, :func:`gather_elements` | copy its segment's row to each row |
+| :func:`gather_means` | copies single elements, divided by the lengths of short runs, which it finds itself |
 | :func:`broadcast_to_rows`, :func:`broadcast_flat`, :func:`broadcast_to_elements` | store gradients made of each row and what its segment has |
 | :func:`fold_and_broadcast_runs` | folds short segments, and stores such gradients, in one launch; :func:`find_long_run` prepares it |
 | :func:`fold_and_broadcast_staged` | does so with narrow rows by way of shared memory |
@@ -23,7 +24,8 @@ equal ids that are neighbours. Ids are *in order* where they ascend. Ids outside
 | :func:`scatter_to_winners` | stores the gradient of each segment at one row of each column; :func:`clear_elements` comes before it |
 | :func:`find_special` | tells whether a guarded gradient needs its fold |
 | :func:`sort_keys`, :func:`number_rows` | make what a sort puts in order |
-| :func:`bound_segments`, :func:`expand_offsets`, :func:`first_rows` | turn ids into offsets, counts or numbers, and back |
+| :func:`bound_segments`, :func:`bound_short_segments` | find where segments begin, by a search for each, or by a pass over ids |
+| :func:`count_bounded`, :func:`expand_offsets`, :func:`first_rows` | turn offsets into counts or ids, and ids into first rows |
 | :func:`count_ids`, :func:`count_few_ids` | count the rows of each segment, in global memory, or in shared memory where segments are few |
 | :func:`take_seams`, :func:`merge_seams`, :func:`clear_others` | send, merge and own the segments whose rows lie on several ranks |
 | :func:`first_fault` | finds the first id that is out of range or out of order |
@@ -39,6 +41,7 @@ An element lies at row · row_stride + Σ coordinate · stride, in elements, so 
 * ``lanes``: neighbouring lanes that have a row together, a group; ``cut``: whether rows are wider than a group, so that blocks share their
   columns
 * ``dims``: number of trailing axes
+* ``differences``: whether ``counts`` are offsets, whose differences are the counts
 * ``packed``: whether ids, and the permutation if there is one, are contiguous and begin at a multiple of 16 bytes
 * ``guarded``: whether the kernel does nothing where ``guard[0]`` is 0
 * ``threads_per_block``: threads; ``items_per_thread``: rows, or vectors, whose loads a lane issues before it uses the first
@@ -65,6 +68,7 @@ Launched by hand on arrays a kernel takes 1-D C-contiguous ones. ``launch_config
 
 from ... import device  # noqa: F401 - whole, before its modules: see lazy.load
 from .bins import fold_bins
+from .bounds import bound_ranges, bound_segments, bound_short_segments, count_bounded
 from .broadcast import broadcast_to_elements, broadcast_to_rows, find_special
 from .carries import fold_carries
 from .counts import count_few_ids, count_ids
@@ -74,8 +78,9 @@ from .fused import find_long_run, fold_and_broadcast_runs
 from .fused_staged import fold_and_broadcast_staged
 from .gather import gather_elements, gather_flat, gather_rows, gather_runs, pair_rows
 from .lift import lift_pairs
+from .means import gather_means
 from .narrow import fold_narrow
-from .order import bound_ranges, bound_segments, expand_offsets, first_fault, first_rows, number_rows, sort_keys
+from .order import expand_offsets, first_fault, first_rows, number_rows, sort_keys
 from .pivots import finish_pivots
 from .positions import finish_positions, scatter_positions
 from .ranges import fold_ranges, split_ranges
@@ -89,11 +94,13 @@ from .winners import clear_elements, scatter_to_winners
 __all__ = [
     "bound_ranges",
     "bound_segments",
+    "bound_short_segments",
     "broadcast_flat",
     "broadcast_to_elements",
     "broadcast_to_rows",
     "clear_elements",
     "clear_others",
+    "count_bounded",
     "count_few_ids",
     "count_ids",
     "expand_offsets",
@@ -118,6 +125,7 @@ __all__ = [
     "fold_tiles",
     "gather_elements",
     "gather_flat",
+    "gather_means",
     "gather_rows",
     "gather_runs",
     "lift_pairs",

@@ -37,6 +37,17 @@ def first_at_least(sorted_numbers: Any, step: Any, first: Any, last: Any, least_
     return low
 
 
+@functools.cache
+def count_of(differences: bool) -> Any:
+    """``count(counts, segment)``: its rows; ``differences``: whether ``counts`` are offsets, whose differences counts are."""
+
+    @jit.device
+    def count(counts: Any, segment: Any) -> Any:
+        return counts[segment + 1] - counts[segment] if differences else counts[segment]
+
+    return count
+
+
 @jit.device
 def rotate_blocks(block: Any, blocks: Any) -> Any:
     """The block's index in an order that begins with the last eighth of the blocks.

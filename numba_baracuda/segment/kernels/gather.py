@@ -16,10 +16,11 @@ from ...runtime.parameters import Extents, Ptr
 from ..flat_tiling import flat_height, flat_ids
 from ..policy import Elements, GatherFlat, GatherRows, GatherRuns, RowWise
 from ..tiling import THREADS, Tiling, elements_launch
+from .common import count_of
 from .rows import ids_loader_of, position_of, rows_launch
 
 
-def _quotient(value: str) -> Any:
+def quotient_of(value: str) -> Any:
     """``quotient(x, count)`` of an element, in the accumulator's precision."""
     wide, (widen, narrow) = accumulator_type(value), conversions_of(value)
     return jit.device(lambda x, count: narrow(widen(x) / wide(count)))
@@ -27,10 +28,10 @@ def _quotient(value: str) -> Any:
 
 @jit.kernel
 def gather_rows(
-    *, value: str, index: str, count: str, vector: int, lanes: int, cut: bool, dims: int,
+    *, value: str, index: str, count: str, vector: int, lanes: int, cut: bool, dims: int, differences: bool = False,
     threads_per_block: int = RowWise.threads_per_block, items_per_thread: int = GatherRows.items_per_thread,
 ) -> Any:  # fmt: skip
-    """``output[r] = source[ids[r]]``, divided by ``counts[ids[r]]`` unless ``count`` is ""; 0 where the id is out of range.
+    """``output[r] = source[ids[r]]``, divided by the count of ``ids[r]`` unless ``count`` is ""; 0 where the id is out of range.
 
     A group copies ``items_per_thread`` rows and issues all loads before the first store. The output is streamed, so that the source stays in L2.
     Bytes: rows · (columns · value + index) read or written once, plus the rows gathered.
@@ -38,10 +39,10 @@ def gather_rows(
     Constants and parameters as :mod:`.` lists them.
     """
     element, index_type = jit.SCALARS[value], jit.SCALARS[index]
-    load, store, offset_of, quotient = LOAD_ONCE[vector], STORE_STREAM[vector], strided_offset_of(dims), _quotient(value)
+    load, store, offset_of, quotient = LOAD_ONCE[vector], STORE_STREAM[vector], strided_offset_of(dims), quotient_of(value)
     group_position = position_of(threads_per_block, lanes, vector, items_per_thread, cut)
     groups, batch_size = threads_per_block // lanes, items_per_thread * vector
-    divided = count != ""
+    divided, rows_of = count != "", count_of(differences)
 
     def gather_rows(
         source: Ptr[value], ids: Ptr[index], counts: Ptr[count or int32], output: Ptr[value],
@@ -67,7 +68,7 @@ def gather_rows(
                 if row < rows:
                     if divided and 0 <= batch_ids[u] < segments:
                         for v in range(vector):
-                            batch[u * vector + v] = quotient(batch[u * vector + v], counts[int64(batch_ids[u])])
+                            batch[u * vector + v] = quotient(batch[u * vector + v], rows_of(counts, int64(batch_ids[u])))
                     store(output, row * output_row + output_offset, batch, u * vector)
 
     return gather_rows, rows_launch(threads_per_block, vector, items_per_thread)
@@ -75,7 +76,7 @@ def gather_rows(
 
 @jit.kernel
 def gather_runs(
-    *, value: str, index: str, count: str, row_index: str, vector: int, lanes: int, cut: bool, dims: int,
+    *, value: str, index: str, count: str, row_index: str, vector: int, lanes: int, cut: bool, dims: int, differences: bool = False,
     threads_per_block: int = RowWise.threads_per_block, items_per_thread: int = GatherRuns.items_per_thread,
 ) -> Any:  # fmt: skip
     """:func:`gather_rows` along ids in order: only the first of neighbouring rows of a segment loads the segment's row, and divides.
@@ -86,10 +87,10 @@ def gather_runs(
     Constants and parameters as :mod:`.` lists them.
     """
     element, index_type, row_index_type = jit.SCALARS[value], jit.SCALARS[index], jit.SCALARS[row_index or "i32"]
-    load, store, offset_of, quotient = LOAD_ONCE[vector], STORE_STREAM[vector], strided_offset_of(dims), _quotient(value)
+    load, store, offset_of, quotient = LOAD_ONCE[vector], STORE_STREAM[vector], strided_offset_of(dims), quotient_of(value)
     group_position = position_of(threads_per_block, lanes, vector, items_per_thread, cut, contiguous=True)
     load_row_ids = ids_loader_of(index, row_index, items_per_thread, 1)
-    permuted, divided = row_index != "", count != ""
+    permuted, divided, rows_of = row_index != "", count != "", count_of(differences)
 
     def gather_runs(
         source: Ptr[value], ids: Ptr[index], permutation: Ptr[row_index or int64], counts: Ptr[count or int32], output: Ptr[value],
@@ -110,7 +111,7 @@ def gather_runs(
                         load(source, int64(identifier) * source_row + source_offset, batch, 0)
                         if divided:
                             for v in range(vector):
-                                batch[v] = quotient(batch[v], counts[int64(identifier)])
+                                batch[v] = quotient(batch[v], rows_of(counts, int64(identifier)))
                     else:
                         for v in range(vector):
                             batch[v] = element(0)
@@ -123,7 +124,7 @@ def gather_runs(
 
 @jit.kernel
 def gather_flat(
-    *, value: str, index: str, count: str, vector: int, lanes: int, lane_vectors: int, cut: bool,
+    *, value: str, index: str, count: str, vector: int, lanes: int, lane_vectors: int, cut: bool, differences: bool = False,
     threads_per_block: int = GatherFlat.threads_per_block,
 ) -> Any:  # fmt: skip
     """:func:`gather_rows` for an output whose rows are contiguous and no multiple of 16 bytes: blocks store it in pieces of 16 bytes.
@@ -136,7 +137,7 @@ def gather_flat(
     """
     element, index_type, unsigned, piece = jit.SCALARS[value], jit.SCALARS[index], jit.SCALARS["u" + index[1:]], BY_NAME[value].vector
     load, store, load_piece, store_piece = LOAD_ONCE[vector], STORE[vector], LOAD_SHARED[piece], STORE_STREAM[piece]
-    quotient, divided, most_rows = _quotient(value), count != "", flat_ids(index)
+    quotient, divided, rows_of, most_rows = quotient_of(value), count != "", count_of(differences), flat_ids(index)
     groups, lane_step, chunk = threads_per_block // lanes, lanes * vector, lanes * vector * lane_vectors
     height, row_size, stride, pieces = flat_height(value, vector, lane_vectors), lane_vectors * vector, threads_per_block * piece, 4
     batch_size, words_size = height * row_size, pieces * piece
@@ -160,7 +161,7 @@ def gather_flat(
                         for v in range(vector):
                             batch[u * row_size + k * vector + v] = element(0)
                 if divided and (whole or batch_ids[u] >= 0):
-                    times = counts[int64(batch_ids[u])]
+                    times = rows_of(counts, int64(batch_ids[u]))
                     for k in range(row_size):
                         batch[u * row_size + k] = quotient(batch[u * row_size + k], times)
             for u in range(height):
@@ -224,7 +225,7 @@ def gather_flat(
 
 @jit.kernel
 def gather_elements(
-    *, value: str, index: str, count: str,
+    *, value: str, index: str, count: str, differences: bool = False,
     threads_per_block: int = Elements.threads_per_block, items_per_thread: int = Elements.items_per_thread,
 ) -> Any:  # fmt: skip
     """:func:`gather_rows` for one column, where output and ids are contiguous: a lane takes as many neighbouring rows as fill 16 bytes of both.
@@ -236,16 +237,16 @@ def gather_elements(
     element, index_type = jit.SCALARS[value], jit.SCALARS[index]
     vector, index_vector = BY_NAME[value].vector, BY_NAME[index].vector
     lane_items = max(vector, index_vector)
-    load_ids, store, quotient = LOAD_ONCE[index_vector], STORE_STREAM[vector], _quotient(value)
+    load_ids, store, quotient = LOAD_ONCE[index_vector], STORE_STREAM[vector], quotient_of(value)
     stride, batch_size = threads_per_block * lane_items, items_per_thread * lane_items
-    divided = count != ""
+    divided, rows_of = count != "", count_of(differences)
 
     @jit.device
     def fetch(source: Any, counts: Any, identifier: Any, segments: Any, source_row: Any) -> Any:
         if not 0 <= identifier < segments:
             return element(0)
         if divided:
-            return quotient(source[int64(identifier) * source_row], counts[int64(identifier)])
+            return quotient(source[int64(identifier) * source_row], rows_of(counts, int64(identifier)))
         return source[int64(identifier) * source_row]
 
     def gather_elements(

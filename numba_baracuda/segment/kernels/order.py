@@ -11,7 +11,7 @@ from ...device.build import opaque
 from ...device.vector import LOAD, LOAD_ONCE, STORE
 from ...runtime import jit
 from ...runtime.parameters import Ptr
-from ..tiling import SEARCHERS, THREADS, Tiling, fault_launch
+from ..tiling import THREADS, Tiling, fault_launch
 from .common import first_at_least
 
 
@@ -119,77 +119,6 @@ def sort_keys(*, index: str, key: str, row_index: str, ordered: bool, vector: in
                         row_indices[row + k] = row_index_type(row + k)
 
     return sort_keys, lambda rows: _ids_launch(ceil_div(rows, vector))
-
-
-@jit.device
-def _first_of_half(sorted_numbers: Any, step: Any, rows: Any, least_number: Any, mask: Any) -> Any:
-    """``first_at_least`` of all ``rows`` numbers, whose bits outside ``mask`` are left out. The lanes of half a warp look at 16 indices at a time."""
-    low, high = int64(0), int64(rows)
-    lane = int32(cuda.laneid & 15)
-    half = int32(cuda.laneid - lane)
-    while cuda.ballot_sync(-1, low < high) != 0:
-        probe = low + ((high - low) * lane >> 4)
-        less = cuda.ballot_sync(-1, low < high and (int64(sorted_numbers[probe * step]) & mask) < least_number)
-        less_count = int32(cuda.popc(int32(less >> half) & 0xFFFF))
-        before, behind = cuda.shfl_sync(-1, probe, half + max(less_count - 1, 0)), cuda.shfl_sync(-1, probe, half + min(less_count, 15))
-        if less_count > 0:
-            low = before + 1
-        if less_count < 16:
-            high = behind
-    return low
-
-
-@jit.kernel
-def bound_segments(*, key: str, count: str) -> Any:
-    """``offsets[s]`` = the first row of segment s among ids in order, for s up to ``segments``, and ``counts[s]`` = its rows.
-
-    The halves of a warp find the ends of its 32 segments, between which each lane makes a binary search. Bytes: segments · 2 · count written.
-
-    Constants and parameters as :mod:`.` lists them; ``ids`` are of type ``key``, ``offsets`` of type ``count``.
-    """
-    count_type = jit.SCALARS[count]
-
-    def bound_segments(
-        ids: Ptr[key], offsets: Ptr[count], counts: Ptr[count],
-        rows: int64, segments: int64, ids_step: int64,
-    ) -> None:  # fmt: skip
-        thread = int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x
-        segment, lane = min(thread, int64(segments)), int32(cuda.laneid)
-        end = _first_of_half(ids, ids_step, rows, min(thread - lane + (32 if lane >= 16 else 0), int64(segments)), int64(-1))
-        low, high = cuda.shfl_sync(-1, end, 0), cuda.shfl_sync(-1, end, 31)
-        first = first_at_least(ids, ids_step, low, high, segment)
-        after = cuda.shfl_down_sync(-1, first, 1)
-        if lane == 31:
-            after = high
-        if thread <= segments:
-            offsets[segment] = count_type(first)
-        if thread < segments:
-            counts[segment] = count_type(after - first)
-
-    return bound_segments, _ids_launch
-
-
-@jit.kernel
-def bound_ranges(*, key: str) -> Any:
-    """``begins[g]`` = the first row of range g, for g up to ``ranges``, among ids that are sorted by range. Half a warp finds each.
-
-    Bytes: ranges · 4 written.
-
-    Constants and parameters as :mod:`.` lists them, and ``begins`` [ranges + 1]; ``ranges``: their number; ``bits``, ``top``: bits ``bits`` to
-    ``top`` − 1 of an id are its range.
-    """
-
-    def bound_ranges(
-        ids: Ptr[key], begins: Ptr[int32],
-        rows: int64, ranges: int64, bits: int64, top: int64,
-    ) -> None:  # fmt: skip
-        thread = int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x
-        range_index = thread // SEARCHERS
-        first = _first_of_half(ids, 1, rows, min(range_index, int64(ranges)) << bits, (int64(1) << top) - 1)
-        if range_index <= ranges and thread % SEARCHERS == 0:
-            begins[range_index] = int32(first)
-
-    return bound_ranges
 
 
 @jit.kernel

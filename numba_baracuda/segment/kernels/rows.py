@@ -18,7 +18,7 @@ from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
 from ..policy import FinishFlat, RowWise
 from ..tiling import Tiling
-from .common import first_row_of, row_of, short_reciprocal
+from .common import count_of, first_row_of, row_of, short_reciprocal
 from .gaps import blank_writer
 
 
@@ -95,7 +95,7 @@ def fill_rows(
 
 @jit.kernel
 def finish_rows(
-    *, monoid: str, value: str, source_value: str, coded: str, count: str, vector: int, lanes: int, cut: bool, dims: int,
+    *, monoid: str, value: str, source_value: str, coded: str, count: str, vector: int, lanes: int, cut: bool, dims: int, differences: bool = False,
     threads_per_block: int = RowWise.threads_per_block,
 ) -> Any:  # fmt: skip
     """``output[s] = finish(source[s], counts[s])``, or ``empty`` where segment s has no rows; source and output may be the same memory.
@@ -108,7 +108,7 @@ def finish_rows(
     """
     source_type, finished = _finisher_of(monoid, value, source_value, coded, count)
     element, wide, counted = jit.SCALARS[value], accumulator_type(value), count != ""
-    load, store, offset_of = LOAD[vector], STORE[vector], strided_offset_of(dims)
+    load, store, offset_of, rows_of = LOAD[vector], STORE[vector], strided_offset_of(dims), count_of(differences)
     group_position = position_of(threads_per_block, lanes, vector, 1, cut)
 
     def finish_rows(
@@ -121,7 +121,7 @@ def finish_rows(
         row, column = group_position(columns, chunks)
         if column < columns and row < rows:
             load(recast(source, source_type), row * source_row + offset_of(column, shape, source_strides), states, 0)
-            here = wide(counts[row]) if counted else wide(1)
+            here = wide(rows_of(counts, row)) if counted else wide(1)
             for v in range(vector):
                 results[v] = finished(states[v], here, empty)
             store(output, row * output_row + offset_of(column, shape, output_strides), results, 0)
@@ -151,7 +151,7 @@ def _finisher_of(monoid: str, value: str, source_value: str, coded: str, count: 
 
 @jit.kernel
 def finish_flat(
-    *, monoid: str, value: str, source_value: str, coded: str, count: str, vector: int, span: int,
+    *, monoid: str, value: str, source_value: str, coded: str, count: str, vector: int, span: int, differences: bool = False,
     threads_per_block: int = FinishFlat.threads_per_block, items_per_thread: int = FinishFlat.items_per_thread,
 ) -> Any:  # fmt: skip
     """:func:`finish_rows` where source and output are contiguous: lanes share pieces of ``vector`` elements of all rows.
@@ -166,7 +166,7 @@ def finish_flat(
       columns < 2^32
     """
     source_type, finished = _finisher_of(monoid, value, source_value, coded, count)
-    element, wide, counted = jit.SCALARS[value], accumulator_type(value), count != ""
+    element, wide, counted, rows_of = jit.SCALARS[value], accumulator_type(value), count != "", count_of(differences)
     threads, tile = threads_per_block, threads_per_block * items_per_thread * vector
 
     @functools.cache
@@ -194,10 +194,10 @@ def finish_flat(
                 if counted:
                     at = int32(shift + start + k * unit // width * stride + k * unit % width)
                     row = row_of(at, reciprocal)
-                    here[k] = wide(counts[first + row])
+                    here[k] = wide(rows_of(counts, first + row))
                     if met == 2:
                         left[k] = int32((row + 1) * pitch - at)
-                        after[k] = wide(counts[first + min(int32(row + 1), last)])
+                        after[k] = wide(rows_of(counts, first + min(int32(row + 1), last)))
             for k in range(units):
                 for v in range(unit):
                     count = here[k]

@@ -15,8 +15,8 @@ from ...core.op import Clear, Launch, Layout, Op, Recipe, Slot, Step, Target, Ve
 from ...core.policy import constants, tuned
 from ...core.sizes import plain
 from ...core.spec import KernelSpec
-from ..policy import BroadcastFlat, BroadcastToRows, CountFewIds, CountIds, Elements, RowWise, ScatterRows
-from ..tiling import THREADS, Tiling, columns_apart, counted_launch, elements_launch, fault_launch, few_counted_launch, vector_for
+from ..policy import BoundShortSegments, BroadcastFlat, BroadcastToRows, CountFewIds, CountIds, Elements, RowWise, ScatterRows
+from ..tiling import THREADS, Tiling, bounded_launch, columns_apart, counted_launch, elements_launch, fault_launch, few_counted_launch, vector_for
 
 if TYPE_CHECKING:
     from ..descriptor import SegmentDescriptor
@@ -140,18 +140,18 @@ def elements(kernel: str, extent: int, arguments: dict[str, Any], value: str, in
     return Launch(spec, elements_launch(extent, lane_items, threads, policy.items_per_thread), arguments)
 
 
-def count(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target) -> tuple[list[Step], list[Slot]]:
-    """Makes ``counts`` [segments], the rows of each segment, unless an index or the caller brings them.
+def count(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target) -> tuple[str, list[Step], list[Slot]]:
+    """Makes ``"counts"`` [segments], the rows of each segment, unless an index or the caller brings them; of ids in order, ``"offsets"``, whose
+    differences they are. Returns which.
 
     Ids in any order are counted in shared memory where the counts fit there, in a few ranges, and a segment has enough rows in the mean.
     """
     if descriptor.indexed or "counts" in layouts:
-        return [], []
+        return "counts", [], []
     n, segments, index, count = descriptor.num_inputs, descriptor.num_segments, descriptor.index, descriptor.count_type
-    slots = [Slot("counts", count, segments)]
     if descriptor.in_order(op):
-        slots.append(Slot("offsets", count, segments + 1))
-        return [bounds(descriptor, "segment_ids", index, ids_step(layouts))], slots
+        return "offsets", [bounds(descriptor, "segment_ids", index, ids_step(layouts))], [Slot("offsets", count, segments + 1)]
+    slots = [Slot("counts", count, segments)]
     arguments: dict[str, Any] = {"ids": "segment_ids", "counts": "counts", "rows": n, "segments": segments, "ids_step": ids_step(layouts)}
     few = tuned(CountFewIds())
     if 0 < 4 * segments <= few.max_ranges * few.shared_bytes_per_block and n >= few.min_rows_per_segment * segments:
@@ -161,15 +161,26 @@ def count(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], tar
     else:
         spec = kernel_spec("count_ids", min_blocks=tuned(CountIds()).min_blocks_per_multiprocessor, index=index, count=count)
         launch = counted_launch(n, target.multiprocessors)
-    return [Clear("counts"), Launch(spec, launch, arguments)], slots
+    return "counts", [Clear("counts"), Launch(spec, launch, arguments)], slots
 
 
 def bounds(descriptor: SegmentDescriptor, ids: str, index: str, step: int) -> Launch:
-    """Makes ``offsets`` and ``counts`` from ids in order, of type ``index``, with ``step`` elements from one to the next."""
-    count, segments = descriptor.count_type, descriptor.num_segments
-    spec = kernel_spec("bound_segments", key=index, count=count)
-    arguments = {"ids": ids, "offsets": "offsets", "counts": "counts", "rows": descriptor.num_inputs, "segments": segments, "ids_step": step}
-    return Launch(spec, Tiling.of_ids(segments + 1).launch, arguments)
+    """Makes ``offsets`` from ids in order, of type ``index``, with ``step`` elements from one to the next: by one pass where segments are short."""
+    rows, segments, policy, key = descriptor.num_inputs, descriptor.num_segments, tuned(BoundShortSegments()), BY_NAME[index]
+    common: dict[str, Any] = {"key": index, "count": descriptor.count_type}
+    arguments = {"ids": ids, "offsets": "offsets", "rows": rows, "segments": segments, "ids_step": step}
+    read = min(policy.access_bytes, abs(step) * key.itemsize)
+    if rows * read > segments * policy.max_id_bytes or segments >= key.limits[1]:
+        return Launch(kernel_spec("bound_segments", **common), Tiling.of_ids(segments + 1).launch, arguments)
+    launch, gap_blocks = bounded_launch(policy.items_per_thread, index, rows, segments)
+    return Launch(kernel_spec("bound_short_segments", **common, **constants(policy)), launch, {**arguments, "gap_blocks": gap_blocks})
+
+
+def counts_of(descriptor: SegmentDescriptor) -> Launch:
+    """Makes ``counts`` from ``offsets``."""
+    segments = descriptor.num_segments
+    spec = kernel_spec("count_bounded", count=descriptor.count_type)
+    return Launch(spec, Tiling.of_ids(segments).launch, {"offsets": "offsets", "counts": "counts", "segments": segments})
 
 
 NO_FAULT = int.from_bytes(b"\x7f" * 8, "little")  #: more than any row

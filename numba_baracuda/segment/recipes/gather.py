@@ -9,7 +9,8 @@ from ...core.dtypes import BY_NAME
 from ...core.op import NULL, Launch, Layout, Op, Recipe, Slot, Step, Target
 from ...core.policy import constants, tuned
 from ..flat_tiling import flat_height, flat_lanes, flat_tile
-from ..policy import GatherFlat, GatherRows, GatherRuns
+from ..policy import GatherFlat, GatherMeans, GatherRows, GatherRuns
+from ..tiling import means_launch
 from .common import Rows, check_slots, checks, count, elements, kernel_spec, only_checks, over_rows, scratch
 from .order import Order, as_given, order_of, order_to_gather
 from .scatter import finish
@@ -22,7 +23,7 @@ def gather(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], ta
     """Each row gets its segment's gradient, divided by the segment's count where the op is a mean.
 
     A launch before the gather divides once for each segment; where ids are in order, the gather does, once for each run; where there are more
-    segments than rows, once for each row.
+    segments than rows, once for each row. Where rows are single elements and runs short, one launch counts, divides and copies.
     """
     n, segments = descriptor.num_inputs, descriptor.num_segments
     if not n * descriptor.embedding_dim:
@@ -34,20 +35,39 @@ def gather(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], ta
     rows = Rows(descriptor, source, layouts["d_input"])
     steps: list[Step] = [*checks(op, descriptor, layouts)]
     slots, name, counts = [*check_slots(descriptor)], "d_output", NULL
+    if op.traits["monoid"] == "mean" and segments and along and "counts" not in layouts and _are_single(descriptor, rows, order):
+        return Recipe((*steps, _means(descriptor, rows, order)), tuple(slots))
     if op.traits["monoid"] == "mean" and segments:
-        more, room = count(op, descriptor, layouts, target)
+        counted, more, room = count(op, descriptor, layouts, target)
         steps += more
         slots += room
         quotient = scratch(descriptor, source)
         divided = Rows(descriptor, quotient, layouts["d_input"])
         if segments > n or (not _is_flat(descriptor, divided, order, along) and _in_runs(descriptor, order, along)):
-            count_type, counts = descriptor.count_type, "counts"
+            count_type, counts = descriptor.count_type, counted
         else:
             name, rows = "quotient", divided
             slots.append(Slot(name, descriptor.element, segments * descriptor.embedding_dim))
-            steps.append(finish(op, descriptor, Rows(descriptor, source, quotient), ("d_output", descriptor.element), name, "", True))
+            steps.append(finish(op, descriptor, Rows(descriptor, source, quotient), ("d_output", descriptor.element), name, "", counted))
     steps.append(_copy(descriptor, rows, order, along, count_type, {"source": name, "ids": order.ids, "counts": counts, "output": "d_input"}, target))
     return Recipe(tuple(steps), tuple(slots))
+
+
+def _are_single(descriptor: SegmentDescriptor, rows: Rows, order: Order) -> bool:
+    """Whether rows are single elements that are contiguous, as are their ids, and segments short."""
+    short = descriptor.num_inputs <= tuned(GatherMeans()).max_segment_rows * descriptor.num_segments
+    return short and rows.columns == 1 and not order.row_index and order.packed and rows.is_contiguous(1)
+
+
+def _means(descriptor: SegmentDescriptor, rows: Rows, order: Order) -> Launch:
+    """The launch that counts and divides as it copies single elements, whose ids are in order."""
+    means, n = tuned(GatherMeans()), descriptor.num_inputs
+    threads, index, count_type = means.threads_per_block, order.index, descriptor.count_type
+    arguments = {
+        "source": "d_output", "ids": order.ids, "output": "d_input", "rows": n, "segments": descriptor.num_segments, "source_row": rows.steps[0],
+    }  # fmt: skip
+    spec = kernel_spec("gather_means", threads, value=descriptor.element, index=index, count=count_type, **constants(means))
+    return Launch(spec, means_launch(n, threads, means.items_per_thread), arguments)
 
 
 def _is_flat(descriptor: SegmentDescriptor, rows: Rows, order: Order, along: bool) -> bool:
@@ -69,7 +89,7 @@ def _copy(
     """The launch of the gather that suits the layouts; ``along`` says whether ids are in order."""
     value, index = BY_NAME[descriptor.element], BY_NAME[order.index]
     n, segments, columns = descriptor.num_inputs, descriptor.num_segments, rows.columns
-    common: dict[str, Any] = {"value": value.name, "index": index.name, "count": count_type}
+    common: dict[str, Any] = {"value": value.name, "index": index.name, "count": count_type, "differences": pointers["counts"] == "offsets"}
     if _is_flat(descriptor, rows, order, along):
         if columns == 1 and order.packed:
             scalars = {"rows": n, "segments": segments, "source_row": rows.steps[0]}

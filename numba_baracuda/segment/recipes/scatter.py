@@ -93,23 +93,28 @@ def scatter(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], t
     if not in_output:
         slots.append(Slot("accumulated", accumulator, descriptor.num_segments * descriptor.embedding_dim))
     counted = not floats and (op.traits["monoid"] == "mean" or descriptor.counted(op))
+    counts = NULL
     if counted:
-        more, room = count(op, descriptor, layouts, target)
+        counts, more, room = count(op, descriptor, layouts, target)
         steps += more
         slots += room
     if counted or floats or not in_output:
-        steps.append(finish(op, descriptor, ends, (target_name, accumulator), "output", update if floats else "", counted))
+        steps.append(finish(op, descriptor, ends, (target_name, accumulator), "output", update if floats else "", counts))
     return Recipe(tuple(steps), tuple(slots))
 
 
-def finish(op: Op, descriptor: SegmentDescriptor, ends: Rows, source: tuple[str, str], output: str, coded: str, counted: bool) -> Launch:
-    """Results from what atomics have left, or quotients. ``ends`` are the rows of source and output; ``source`` is its name and element type."""
+def finish(op: Op, descriptor: SegmentDescriptor, ends: Rows, source: tuple[str, str], output: str, coded: str, counts: str) -> Launch:
+    """Results from what atomics have left, or quotients. ``ends`` are the rows of source and output; ``source`` is its name and element type.
+
+    ``counts`` are :func:`~.common.count`'s, or ``NULL`` where none are wanted.
+    """
     value, segments, columns, flat = BY_NAME[descriptor.element], descriptor.num_segments, ends.columns, tuned(FinishFlat())
     arguments: dict[str, Any] = {
-        "source": source[0], "counts": "counts" if counted else NULL, "output": output, "empty": descriptor.empty_value(op),
+        "source": source[0], "counts": counts, "output": output, "empty": descriptor.empty_value(op),
     }  # fmt: skip
     common: dict[str, Any] = {"monoid": op.traits["monoid"], "value": value.name, "source_value": source[1], "coded": coded}
-    common["count"] = descriptor.count_type if counted else ""
+    counted = counts != NULL
+    common |= {"count": descriptor.count_type if counted else "", "differences": counts == "offsets"}
     if not (ends.is_contiguous(0) and ends.is_contiguous(1) and 1 < columns <= flat.max_columns):
         return over_rows("finish_rows", ends, ("source", "output"), segments, 1, arguments, **common)
     span = 1 if not counted or columns % value.vector == 0 else 2 if columns >= value.vector else 3
