@@ -166,6 +166,8 @@ class FoldCarries(Policy):
     #: more blocks, threads have twice as many carries if one tile then has all.
     chunks: int = 128
     grid_blocks_per_multiprocessor: int = 2  #: where the host does not know the number of carries
+    most_at_once: int = 8192  #: so many carries or more are joined first, by blocks of ``join_threads`` threads: one block takes 2 ns for a carry
+    join_threads: int = 128
 
 
 @dataclass(frozen=True)

@@ -131,9 +131,10 @@ def fold_staged(value: str, vector: int, monoid: KernelMonoid) -> FoldStaged:
     return tuned(replace(plan, min_blocks_per_multiprocessor=blocks))
 
 
-def fold_carries(heavy: bool) -> FoldCarries:
-    """The policy; a thread has fewer columns of ``heavy`` states, which need more registers."""
-    return tuned(FoldCarries(vector_bytes=8 if heavy else 16))
+def fold_carries(heavy: bool, joins: bool = False) -> FoldCarries:
+    """The policy; a thread has fewer columns of ``heavy`` states, which need more registers, and a block fewer threads where it ``joins`` carries."""
+    plan = tuned(FoldCarries(vector_bytes=8 if heavy else 16))
+    return replace(plan, threads_per_block=min(plan.threads_per_block, plan.join_threads)) if joins else plan
 
 
 def fold_ranges(state_bytes: int, group_threads: int) -> FoldRanges:

@@ -170,14 +170,16 @@ def carries_shape(policy: FoldCarries, entries: int, columns: int, vector: int) 
     return width, lanes, 2 * share if one_tile else share
 
 
-def carries_launch(entries: int, columns: int, vector: int, lanes: int, threads: int, share: int) -> tuple[tuple[int, int, int], int, int]:
+def carries_launch(
+    entries: int, columns: int, vector: int, lanes: int, threads: int, share: int, joins: bool = False
+) -> tuple[tuple[int, int, int], int, int]:  # fmt: skip
     """The launch that combines carries, of which a group has ``share`` at a time, how far tiles lie apart, and the number of chunks.
 
-    Behind the last carry, the last tile has room for one more. Of several tiles, each leaves its last warp for the first carries of the next one, if
-    it has several warps.
+    Behind the last carry, the last tile has room for one more, as has each tile that is ``joined``. Of several other tiles, each leaves its last warp
+    for the first carries of the next one, if it has several warps.
     """
     reach, chunks = threads // lanes * share, ceil_div(columns, lanes * vector)
-    tile = reach if threads == 32 or entries < reach else reach - 32 // lanes * share
+    tile = reach - 1 if joins else reach if threads == 32 or entries < reach else reach - 32 // lanes * share
     return (ceil_div(entries, tile) * chunks, threads, 0), tile, chunks
 
 

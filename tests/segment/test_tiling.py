@@ -225,13 +225,29 @@ def test_states_of_short_runs_fit() -> None:
         ("unsorted_segment_mean_backward", 36, 1 << 15, ["count_ids", "finish_flat", "gather_rows"]),
         ("unsorted_segment_mean_backward", 36, 1 << 14, ["count_few_ids", "finish_flat", "gather_rows"]),
         ("unsorted_segment_max_backward", 2, 1 << 14, ["fill_rows", "scatter_rows", "scatter_positions", "broadcast_flat"]),
-        ("segment_std_backward", 17, 1 << 18, ["find_long_run", "fold_and_broadcast_staged", "fold_tiles", "fold_carries", "broadcast_flat"]),
+        ("segment_std_backward", 17, 1 << 18, ["find_long_run", "fold_and_broadcast_staged", "fold_staged", "fold_carries", "broadcast_flat"]),
         ("segment_std_backward", 17, 1 << 20, ["fold_staged", "fold_carries", "broadcast_flat"]),
         ("segment_std_backward", 17, 1 << 15, ["fold_staged", "fold_carries", "broadcast_flat"]),
     ],
 )
 def test_kernels_of_a_gradient(op: str, columns: int, segments: int, kernels: list[str]) -> None:
     assert [each.spec.factory.partition(":")[2] for each in _launches(op, columns, segments=segments)] == kernels
+
+
+@pytest.mark.parametrize(("op", "columns"), [("segment_norm2", 1), ("segment_max", 26), ("segment_argmax", 300), ("segment_std", 21)])
+def test_many_carries_are_joined(op: str, columns: int) -> None:
+    """Twice, so that no block reads many; the workspace has room for those that are left, whatever the layout of the rows."""
+    row, descriptor = OPS[op], SegmentDescriptor(op, 1 << 27, columns, 1 << 26, "f32", "i32")
+    contiguously = {each.name: contiguous(each, descriptor) for each in row.operands}
+    chosen = next(each for each in row.variants if each.name == "ragged_sorted")
+    for step, address in ((columns, 0), (columns + 3, 4)):
+        recipe = chosen.recipe(row, descriptor, contiguously | {"input": Layout((1 << 27, columns), (step, 1), address)}, CARD)
+        launches = [each for each in recipe.steps if isinstance(each, Launch) and each.spec.factory.endswith(":fold_carries")]
+        assert [dict(each.spec.constants)["joins"] for each in launches] == [True, False]
+        joined = launches[1].arguments["entries"]
+        entries, tile = (launches[0].arguments[each] for each in ("entries", "tile"))
+        assert joined == 2 * -(-entries // tile) < entries // 16
+        assert joined <= next(each.count for each in recipe.slots if each.name == "joined_ids")
 
 
 FEW, MANY = 1 << 12, 1 << 18

@@ -40,7 +40,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "segment/scatter": ("atomic *", "factors *"),
     "segment/short_runs": ("short runs, *", "test_first_rows.py::test_positions[numpy-argmax-f32-1-ragged_permuted]"),
     "segment/rows": ("atomic *", "indices and checks", "unsorted_mean to 4 columns", "sum to 36 columns", "index of a mean*", "norm2 to 7 columns"),
-    "segment/staged": ("staged, *", "softmax_backward of 17 columns of bf16 in stages, runs"),
+    "segment/staged": ("staged, *", "std_backward and a staged fold, *", "softmax_backward of 17 columns of bf16 in stages, runs"),
     "segment/states": ("narrow, *", "short runs, *"),
     "segment/sums": (
         "narrow, *", "short runs, *", "tiles, *", "staged, *",

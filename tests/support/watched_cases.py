@@ -151,6 +151,17 @@ fold("carries, a run over many tiles", "segment_mean", "ragged_sorted", LONG, MA
 fold("carries, a run over many warps", "segment_logsumexp", "ragged_sorted", LONG, MANY, threads=32, carries=SEVERAL | {"chunks": 128})
 fold("carries, several lanes", "segment_var", "ragged_sorted", LONG, MANY, threads=32, carries=SEVERAL)
 fold("carries, short runs", "segment_argmax", "ragged_sorted", Sample("a6", 400, (37,), 130, samples.every()), MANY, threads=32, carries=SEVERAL)
+JOINED = SEVERAL | {"most_at_once": 8, "join_threads": 32}
+for monoid in ("mean", "logsumexp", "argmax", "norm2"):
+    fold(f"carries, joined, of {monoid}", f"segment_{monoid}", "ragged_sorted", LONG, MANY, threads=32, carries=JOINED)
+fold("carries, joined by several warps", "segment_var", "ragged_sorted", LONG, MANY, threads=32, carries=JOINED | {"join_threads": 64})
+fold("carries, joined, ids outside", *SORTED, Sample("a10", 900, (37,), 30, samples.far_outside, "f32", "i64"), MANY, threads=32, carries=JOINED)
+fold("carries, joined, all of one segment", "segment_mean", "ragged_sorted", Sample("a11", 900, (37,), 3, samples.all_are(1)), MANY, threads=32,
+    carries=JOINED)  # fmt: skip
+fold("carries, joined, short runs", "segment_argmax", "ragged_sorted", Sample("a12", 400, (37,), 130, samples.every()), MANY, threads=32,
+    carries=JOINED)  # fmt: skip
+fold("carries, joined, full tiles", *SORTED, of_runs("a13", 37, 8, 8 * 62 + 8, 208), MANY, threads=32, carries=JOINED)
+fold("carries, joined, ids in disorder", *SORTED, Sample("a14", 900, (37,), 40, samples.outside), MANY, threads=32, carries=JOINED, disordered=True)
 fold("carries, full tiles", "segment_mean", "ragged_sorted", of_runs("a7", 37, 5, 300, 207), MANY, threads=32, carries=FEW)
 fold("carries, several states of a lane", "segment_mean", "ragged_sorted", LONG, MANY, threads=32, carries={"items_per_thread": 2, "chunks": 8})
 fold("carries, two rounds", "segment_mean", "ragged_sorted", of_runs("a9", 37, 5, 80, 3, 30), MANY, threads=32, carries=SEVERAL | {"chunks": 4})
@@ -414,6 +425,9 @@ for columns, element, index, stem in (
     for name, ids in (("runs", samples.runs), ("outside", samples.outside), ("a long one", samples.around_a_long_one)):
         sample = Sample(f"staged at once {columns} {name}", 151, (columns,), 40, ids, element, index)
         fold(f"{stem} of {columns} columns of {element} in stages, {name}", f"segment_{stem}", "broadcast", sample, at_once=1, narrow_stage=700)
+for name, ids in (("runs", samples.runs), ("too long for one launch", samples.around_a_long_one)):
+    sample = Sample(f"staged at once or in two {name}", 151, (6,), 40, ids)
+    fold(f"std_backward and a staged fold, {name}", "segment_std_backward", "broadcast", sample, at_once=1, narrow_stage=700, staged=512)
 for name, lengths in (("tiles", (16, 16, 16, 16)), ("tiles and one", (16, 17, 15, 31, 1)), ("one row", (1,)), ("one segment", (30,))):
     sample = Sample(f"staged at once, {name}", sum(lengths), (6,), len(lengths), runs_of(*lengths))
     fold(f"var_backward in stages, {name}", "segment_var_backward", "broadcast", sample, at_once=1, narrow_stage=16 * 24)

@@ -95,7 +95,7 @@ def run_walker_of(monoid: str, value: str, vector: int, result: str, rows: int, 
 
 @jit.kernel
 def fold_staged(
-    *, monoid: str, value: str, result: str, index: str, vector: int, fills: bool,
+    *, monoid: str, value: str, result: str, index: str, vector: int, fills: bool, guarded: bool,
     threads_per_block: int = FoldStaged.threads_per_block, items_per_thread: int = FoldStaged.items_per_thread,
 ) -> Any:  # fmt: skip
     """Folds runs of ids in order, as :func:`fold_tiles` does, where rows are contiguous.
@@ -130,7 +130,7 @@ def fold_staged(
     edges = 2 * warps
 
     def fold_staged(
-        input: Ptr[value], ids: Ptr[index], output: Ptr[result],
+        input: Ptr[value], ids: Ptr[index], guard: Ptr[int32], output: Ptr[result],
         carry_ids: Ptr[int64], carry_counts: Ptr[int64], carry_states: Ptr[state_type],
         rows: int64, columns: int64, segments: int64, tile: int64, stage: int64, row_blocks: int64, width: int64, reciprocal: int64,
         empty: Scalar[accumulator_type(result)], correction: Scalar[state_type], output_row: int64,
@@ -145,6 +145,8 @@ def fold_staged(
         states = cuda.local.array(scalars, state_type)
         scratch = cuda.local.array(scalars, state_type)
         looks, block = share_blocks(row_blocks)
+        if guarded and guard[0] == 0:
+            return
         if fills and looks:
             fill_long_gaps(ids, 1, output, rows, columns, segments, block, output_row, (columns,), (1,), empty)
             return
