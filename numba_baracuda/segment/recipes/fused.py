@@ -67,7 +67,7 @@ def fold_and_broadcast(
 
 
 def _look(descriptor: SegmentDescriptor, order: Order, span: int) -> list[Step]:
-    """Sets ``LONG`` where an id has twice ``span`` rows, or fewer but ``span`` at least."""
+    """Sets ``LONG`` where an id has twice ``span`` rows, or fewer but more than ``span``."""
     n = descriptor.num_inputs
     arguments = {"ids": order.ids, "guard": LONG.name, "rows": n, "span": span, "ids_step": order.step}
     look = Launch(kernel_spec("find_long_run", index=order.index), Tiling.of_ids(ceil_div(n, span)).launch, arguments)
