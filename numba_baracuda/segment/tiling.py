@@ -194,10 +194,20 @@ def staged_bytes(policy: FoldStaged, stage: int, row_bytes: int, id_bytes: int, 
     return policy.threads_per_block // 32 * (stage * (row_bytes + id_bytes) + 2 * states_bytes + 2 * stage + 4)
 
 
-def staged_runs_rows(policy: FoldAndBroadcastStaged, row_bytes: int, itemsize: int) -> tuple[int, int]:
-    """Rows of a tile of ``fold_and_broadcast_staged``, and of what may lie behind it: such that both are multiples of 16 bytes."""
-    reach, unit = 2 * policy.long_rows, 16 // itemsize
+def staged_runs_rows(policy: FoldAndBroadcastStaged, row_bytes: int, id_bytes: int, itemsize: int) -> tuple[int, int]:
+    """Rows of a tile of ``fold_and_broadcast_staged``, and of what may lie behind it: such that rows and ids of both are multiples of 16 bytes."""
+    reach, unit = 2 * policy.long_rows, 16 // min(itemsize, id_bytes)
     return max(unit, min(policy.stage_bytes // row_bytes, 32 * STAGED_CHUNKS - reach) // unit * unit), reach
+
+
+def staged_runs_columns(columns: int, itemsize: int) -> tuple[int, int, bool]:
+    """Lanes that have a row of ``fold_and_broadcast_staged``, columns of each, and whether these lie apart.
+
+    What a lane does once for a run is shared by its columns. Of an odd number, neighbours would be no vectors. Several of 8 bytes would take too many
+    registers.
+    """
+    vector = 1 if itemsize == 8 else 3 if columns % 6 == 3 else 2 if columns % 2 == 0 or columns > 4 else 1
+    return ceil_div(columns, vector), vector, vector > 1 and columns % 2 == 1
 
 
 def staged_runs_bytes(tile: int, reach: int, row_bytes: int, id_bytes: int) -> int:

@@ -12,7 +12,7 @@ from ...core.op import NULL, Clear, Launch, Layout, Op, Slot, Step, Target
 from ...core.policy import constants, tuned
 from ...core.sizes import plain
 from ..policy import FoldAndBroadcast, FoldAndBroadcastStaged, FoldNarrow
-from ..tiling import Tiling, half_reciprocal_of, staged_runs_bytes, staged_runs_rows
+from ..tiling import Tiling, half_reciprocal_of, staged_runs_bytes, staged_runs_columns, staged_runs_rows
 from .common import Rows, is_flat, kernel_spec, taken
 from .order import Order
 
@@ -81,10 +81,12 @@ def _staged(descriptor: SegmentDescriptor, gradient: Gradient, order: Order, arg
     few = n < plan.min_segment_rows * descriptor.num_segments
     if few or not order.packed or descriptor.row_size <= tuned(FoldNarrow()).max_row_bytes or row_bytes > plan.max_row_bytes:
         return []
-    tile, reach = staged_runs_rows(plan, row_bytes, value.itemsize)
+    tile, reach = staged_runs_rows(plan, row_bytes, id_bytes, value.itemsize)
+    width, vector, apart = staged_runs_columns(columns, value.itemsize)
     spec = kernel_spec(
-        "fold_and_broadcast_staged", plan.threads_per_block, gradient=gradient.name, value=value.name, index=order.index, **constants(plan)
-    )
-    arguments |= {"tile": tile, "reach": reach, "reciprocal": half_reciprocal_of(columns)}
+        "fold_and_broadcast_staged", plan.threads_per_block, gradient=gradient.name, value=value.name, index=order.index, vector=vector, apart=apart,
+        **constants(plan),
+    )  # fmt: skip
+    arguments |= {"tile": tile, "reach": reach, "width": width, "reciprocal": half_reciprocal_of(width)}
     launch = Launch(spec, (ceil_div(n, tile), plan.threads_per_block, staged_runs_bytes(tile, reach, row_bytes, id_bytes)), arguments)
     return [*_look(descriptor, order, plan.long_rows), launch]
