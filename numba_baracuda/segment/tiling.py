@@ -211,8 +211,8 @@ def staged_runs_columns(columns: int, itemsize: int) -> tuple[int, int, bool]:
 
 
 def staged_runs_bytes(tile: int, reach: int, row_bytes: int, id_bytes: int) -> int:
-    """Bytes of its shared memory: rows of ``row_bytes`` in all operands, their ids, and where runs begin, of 16 bits."""
-    return (tile + reach) * (row_bytes + id_bytes) + 2 * (tile + 1)
+    """Bytes of its shared memory: rows of ``row_bytes`` in all operands, their ids, and where runs begin and in which order they come, of 16 bits."""
+    return (tile + reach) * (row_bytes + id_bytes) + 2 * (2 * tile + 1)
 
 
 @functools.cache

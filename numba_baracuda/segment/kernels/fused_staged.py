@@ -5,11 +5,14 @@ from typing import Any
 from numba import cuda
 from numba.cuda.types import int32, int64, uint16, uint32
 
+from ...algebra import SUM
 from ...algebra.gradients import GRADIENTS
+from ...core.axes import ceil_div
 from ...core.dtypes import BY_NAME
 from ...device.build import opaque
 from ...device.stage import await_copies, commit_copies
 from ...device.vector import LOAD_SHARED, STORE, STORE_STREAM
+from ...device.warp import warp_scan
 from ...kernels.elements import accumulator_type
 from ...runtime import jit
 from ...runtime.parameters import Ptr, Scalar
@@ -30,10 +33,10 @@ def fold_and_broadcast_staged(
     """:func:`fold_and_broadcast_runs` of narrow rows.
 
     A block copies the ``tile`` rows of its tile to shared memory, by 16 bytes, and those behind it up to the end of the last run that begins in the
-    tile, of which there are at most ``reach``. It lists the runs that begin in the tile. Each lane folds ``vector`` columns of a run, and replaces
-    them by what becomes of them; then the block stores the rows of these runs by 16 bytes. Does nothing where ``guard[0]`` is not 0:
-    :func:`find_long_run` has found a run that may be longer. Dynamic shared memory: see :func:`~..tiling.staged_runs_bytes`. Bytes: as
-    :func:`fold_and_broadcast_runs`.
+    tile, of which there are at most ``reach``. It lists the runs that begin in the tile, and puts them in the order of their lengths, so that lanes
+    of a warp have runs of much the same length. Each lane folds ``vector`` columns of a run, and replaces them by what becomes of them; then the
+    block stores the rows of these runs by 16 bytes. Does nothing where ``guard[0]`` is not 0: :func:`find_long_run` has found a run that may be
+    longer. Dynamic shared memory: see :func:`~..tiling.staged_runs_bytes`. Bytes: as :func:`fold_and_broadcast_runs`.
 
     Constants and parameters as :mod:`.` lists them, and ``x``, ``w``, ``g`` and ``y`` as in :func:`broadcast_to_rows`, all contiguous;
 
@@ -52,8 +55,9 @@ def fold_and_broadcast_staged(
     has_w, has_g, has_y = len(grad.rows) > 1, len(grad.segments) > 0, len(grad.segments) > 1
     swapped, warps, piece = grad.over[0] != grad.rows[0], threads // 32, BY_NAME[value].vector
     load_piece, store_piece, store_vector = LOAD_SHARED[piece], STORE_STREAM[piece], STORE[1 if apart else vector]
-    await_ids, await_rows = await_copies(1), await_copies(0)
-    run_scalars, scalars, results_size, words_size, turn = open_run.scalars, fold.scalars, vector * grad.results, 4 * piece, threads * piece
+    await_ids, await_rows, before_lane = await_copies(1), await_copies(0), warp_scan(SUM, int32, exclusive=True)
+    run_scalars, scalars, results_size, words_size = open_run.scalars, fold.scalars, vector * grad.results, 4 * piece
+    turn, turns = threads * piece, ceil_div(32 * STAGED_CHUNKS, threads)
 
     @jit.device
     def store(staged: Any, at: Any, distance: Any, batch: Any) -> None:
@@ -71,6 +75,9 @@ def fold_and_broadcast_staged(
         staged_ids = cuda.shared.array(0, index_type)
         begins = cuda.shared.array(0, uint16)
         heads = cuda.shared.array(STAGED_CHUNKS, int32)
+        of_length = cuda.shared.array(32, int32)
+        ranks = cuda.local.array(turns, int32)
+        classes = cuda.local.array(turns, int32)
         run = cuda.local.array(run_scalars, wide)
         states = cuda.local.array(scalars, wide)
         folded = cuda.local.array(results_size, wide)
@@ -85,6 +92,9 @@ def fold_and_broadcast_staged(
         w_at = int32((tile + reach) * columns)
         ids_at = int32(w_at * (2 if has_w else 1) * size // id_size)
         begins_at = int32((ids_at + tile + reach) * id_size // 2)
+        order_at = int32(begins_at + tile + 1)
+        if thread < 32:
+            of_length[thread] = int32(0)
         begin_copies(ids, first, count, id_size, staged_ids, ids_at, thread, threads)
         commit_copies()
         begin_copies(x, first * columns, int32(own * pitch), size, staged, 0, thread, threads)
@@ -136,13 +146,30 @@ def fold_and_broadcast_staged(
             chunk = int32(opaque(chunk + warps))
         if thread == 0:
             begins[uint32(begins_at + runs)] = uint16(end)
+        cuda.syncthreads()
+        # runs in the order of their lengths, the longest first: how many there are of each, and how many of them an atomic has counted before
+        for k in range(turns):
+            number, classes[k], ranks[k] = int32(thread + k * threads), int32(0), int32(0)
+            if number < runs:
+                length = int32(int32(begins[uint32(begins_at + number + 1)]) - int32(begins[uint32(begins_at + number)]))
+                classes[k] = int32(31 - min(length, int32(31)))
+                ranks[k] = cuda.atomic.add(of_length, classes[k], int32(1))
+        cuda.syncthreads()
+        longer = before_lane(of_length[lane])
+        for k in range(turns):
+            number = int32(thread + k * threads)
+            if int32(number - lane) < runs:
+                rank = int32(cuda.shfl_sync(-1, longer, classes[k]) + ranks[k])
+                if number < runs:
+                    begins[uint32(order_at + rank)] = uint16(number)
         await_rows()
         cuda.syncthreads()
         item, wide_row, most = thread, int32(width), unsigned(segments)
         items = int32(runs * wide_row)
         while item < items:
-            number = half_row_of(item, reciprocal)
-            column, distance, begin = int32(item - number * wide_row), int32(1), int32(begins[uint32(begins_at + number)])
+            rank, distance = half_row_of(item, reciprocal), int32(1)
+            column, number = int32(item - rank * wide_row), int32(begins[uint32(order_at + rank)])
+            begin = int32(begins[uint32(begins_at + number)])
             if apart:
                 # a second column behind the row's end is the first one again
                 distance = wide_row if int32(column + wide_row) < pitch else int32(0)
