@@ -40,8 +40,8 @@ ORDERED_ROWS = SEGMENT_COUNTS + RANGE
 GROUP_HEADS = ORDERED_ROWS + RANGE_TILE
 ORDERED_KEYS = GROUP_HEADS + THREADS
 RANGE_WORDS = ORDERED_KEYS + RANGE_TILE // 2
-#: times 32 rows that a block of ``fold_and_broadcast_staged`` has at most, a word of heads in each lane of a warp
-STAGED_CHUNKS = 32
+#: rows that a block of ``fold_and_broadcast_staged`` has at most, of which a thread has a few
+STAGED_ROWS = 1024
 
 
 @dataclass(frozen=True)
@@ -197,7 +197,7 @@ def staged_bytes(policy: FoldStaged, stage: int, row_bytes: int, id_bytes: int, 
 def staged_runs_rows(policy: FoldAndBroadcastStaged, row_bytes: int, id_bytes: int, itemsize: int) -> tuple[int, int]:
     """Rows of a tile of ``fold_and_broadcast_staged``, and of what may lie behind it: such that rows and ids of both are multiples of 16 bytes."""
     reach, unit = 2 * policy.long_rows, 16 // min(itemsize, id_bytes)
-    return max(unit, min(policy.stage_bytes // row_bytes, 32 * STAGED_CHUNKS - reach) // unit * unit), reach
+    return max(unit, min(policy.stage_bytes // row_bytes, STAGED_ROWS - reach) // unit * unit), reach
 
 
 def staged_runs_columns(columns: int, itemsize: int) -> tuple[int, int, bool]:

@@ -20,7 +20,16 @@ from numba_baracuda.core.spec import KernelSpec
 from numba_baracuda.segment import policy, policy_of
 from numba_baracuda.segment.flat_tiling import broadcast_tile, flat_height, flat_ids, flat_lanes, flat_tile
 from numba_baracuda.segment.ops import contiguous
-from numba_baracuda.segment.tiling import Tiling, half_reciprocal_of, lanes_for, reciprocal_of, staged_rows
+from numba_baracuda.segment.tiling import (
+    STAGED_ROWS,
+    Tiling,
+    half_reciprocal_of,
+    lanes_for,
+    reciprocal_of,
+    staged_rows,
+    staged_runs_columns,
+    staged_runs_rows,
+)
 
 CARD = Target((9, 0), 132, 50 << 20)
 _FOLDS = [f"unsorted_segment_{kind}" for kind in ("sum", "var", "logsumexp", "argmax", "norm2")]
@@ -134,6 +143,20 @@ def test_broadcasts_divide_exactly(items: int) -> None:
         np.testing.assert_array_equal(places * reciprocals[at] >> np.uint64(32), places // columns[at])
         for begin in (0, 1, int(columns[at]) - 1, (1 << 40) + 1, (1 << 47) // int(columns[at]) * int(columns[at]) - 1, 1 << 47):
             assert begin * reciprocal_of(int(columns[at])) >> 63 == begin // int(columns[at])
+
+
+@pytest.mark.parametrize("itemsize", [2, 4, 8])
+def test_tiles_of_staged_runs(itemsize: int) -> None:
+    """Rows and ids of a tile, and of what may lie behind it, are multiples of 16 bytes, and the lanes of a row have each of its columns once."""
+    for columns, id_bytes, long_rows in itertools.product(range(1, 65), (4, 8), (16, 64, 128)):
+        tile, reach = staged_runs_rows(policy.FoldAndBroadcastStaged(long_rows=long_rows), columns * itemsize, id_bytes, itemsize)
+        assert all(rows % (16 // min(itemsize, id_bytes)) == 0 and rows > 0 for rows in (tile, reach)) and tile + reach <= STAGED_ROWS
+        width, vector, apart = staged_runs_columns(columns, itemsize)
+        # behind the row's end is at most the second of two columns
+        taken = [lane + k * width if apart else lane * vector + k for lane in range(width) for k in range(vector)]
+        assert sorted(each for each in taken if each < columns) == list(range(columns))
+        assert max(taken) < columns or (apart and vector == 2 and max(taken) == columns)
+        assert apart or columns % vector == 0
 
 
 def _launches(

@@ -183,6 +183,10 @@ KNOWN: dict[str, dict[str, str]] = {
         "if length >= unroll and length ^ length - unroll > length - unroll:":
             "recentres after every batch, which takes longer",
     },
+    "segment/fused_staged": {
+        "fold_and_broadcast_staged.fold_and_broadcast_staged: guard: int32(number - lane) < runs in if int32(number - lane) < runs:":
+            "saves what a warp does for runs that there are not",
+    },
     "segment/staged": {
         "begin_copies: guard: left > 0 in if left > 0:": "saves to look at each element that a lane has not",
     },

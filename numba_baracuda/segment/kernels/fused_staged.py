@@ -17,7 +17,7 @@ from ...kernels.elements import accumulator_type
 from ...runtime import jit
 from ...runtime.parameters import Ptr, Scalar
 from ..policy import FoldAndBroadcastStaged
-from ..tiling import STAGED_CHUNKS
+from ..tiling import STAGED_ROWS
 from .common import half_row_of
 from .staged import begin_copies, run_walker_of, staged_loader
 from .states import run_states_of
@@ -42,7 +42,7 @@ def fold_and_broadcast_staged(
 
     * ``items_per_thread``: rows that a lane loads from shared memory before it uses the first
     * ``apart``: whether the columns of a lane are ``width`` columns apart, not neighbours; the last one of two may be behind the row's end
-    * ``tile``, ``reach``: rows, multiples of 16 bytes, as are their ids; together at most 32 times ``STAGED_CHUNKS``
+    * ``tile``, ``reach``: rows, multiples of 16 bytes, as are their ids; together at most ``STAGED_ROWS``
     * ``width``: lanes that have a row; ``reciprocal``: :func:`~..tiling.half_reciprocal_of` it
     """
     element, index_type, wide = jit.SCALARS[value], jit.SCALARS[index], accumulator_type(value)
@@ -57,7 +57,9 @@ def fold_and_broadcast_staged(
     load_piece, store_piece, store_vector = LOAD_SHARED[piece], STORE_STREAM[piece], STORE[1 if apart else vector]
     await_ids, await_rows, before_lane = await_copies(1), await_copies(0), warp_scan(SUM, int32, exclusive=True)
     run_scalars, scalars, results_size, words_size = open_run.scalars, fold.scalars, vector * grad.results, 4 * piece
-    turn, turns = threads * piece, ceil_div(32 * STAGED_CHUNKS, threads)
+    turn, each = threads * piece, ceil_div(STAGED_ROWS, threads)
+    wide_ids = min(each, BY_NAME[index].vector)
+    load_ids = LOAD_SHARED[wide_ids]
 
     @jit.device
     def store(staged: Any, at: Any, distance: Any, batch: Any) -> None:
@@ -74,10 +76,12 @@ def fold_and_broadcast_staged(
         staged = cuda.shared.array(0, element)
         staged_ids = cuda.shared.array(0, index_type)
         begins = cuda.shared.array(0, uint16)
-        heads = cuda.shared.array(STAGED_CHUNKS, int32)
+        warp_runs = cuda.shared.array(warps, int32)
+        warp_ends = cuda.shared.array(warps, int32)
         of_length = cuda.shared.array(32, int32)
-        ranks = cuda.local.array(turns, int32)
-        classes = cuda.local.array(turns, int32)
+        own_ids = cuda.local.array(each, index_type)
+        ranks = cuda.local.array(each, int32)
+        classes = cuda.local.array(each, int32)
         run = cuda.local.array(run_scalars, wide)
         states = cuda.local.array(scalars, wide)
         folded = cuda.local.array(results_size, wide)
@@ -105,50 +109,47 @@ def fold_and_broadcast_staged(
         commit_copies()
         await_ids()
         cuda.syncthreads()
-        chunk = warp
-        while chunk < STAGED_CHUNKS:
-            row, met = int32(32 * chunk + lane), False
-            if row < count:
-                past = before if row == 0 else staged_ids[uint32(ids_at + row - 1)]
-                met = past != staged_ids[uint32(ids_at + row)]
-            found = cuda.ballot_sync(-1, met)
-            if lane == 0:
-                heads[chunk] = found
-            chunk = int32(opaque(chunk + warps))
+        # a thread finds the heads among a few neighbouring rows, and a scan tells how many come before those of the tile
+        row, heads = int32(thread * each), int32(0)
+        if row < count:
+            past = before if row == 0 else staged_ids[uint32(ids_at + row - 1)]
+            if int32(row + each) <= count:
+                for k in range(0, each, wide_ids):
+                    load_ids(staged_ids, int32(ids_at + row + k), own_ids, k)
+            else:
+                for u in range(each):
+                    own_ids[u] = staged_ids[uint32(ids_at + min(int32(row + u), int32(count - 1)))]
+            heads = int32(own_ids[0] != past)
+            for u in range(1, each):
+                if own_ids[u] != own_ids[u - 1]:
+                    heads = int32(heads | 1 << u)
+        inside = int32(min(max(int32(own - row), int32(0)), int32(each)))
+        listed, behind = int32(heads & int32((1 << inside) - 1)), int32(heads >> inside)
+        place, vote = before_lane(int32(cuda.popc(listed))), cuda.ballot_sync(-1, behind != 0)
+        if lane == 31:
+            warp_runs[warp] = int32(place + cuda.popc(listed))
+        if lane == int32(max(int32(cuda.ffs(vote) - 1), int32(0))):
+            warp_ends[warp] = int32(row + inside + cuda.ffs(behind) - 1) if vote != 0 else count
         cuda.syncthreads()
-        # a lane has the heads of 32 rows: those in the tile, of which a scan tells how many come before, and those behind it
-        mine, inside = heads[lane], int32(min(max(int32(own - 32 * lane), int32(0)), int32(32)))
-        mask = int32(-1) if inside == 32 else int32((1 << inside) - 1)
-        behind, mine = int32(mine & ~mask), int32(mine & mask)
-        upto = int32(cuda.popc(mine))
-        for k in range(5):
-            other = cuda.shfl_up_sync(-1, upto, 1 << k)
-            if lane >= 1 << k:
-                upto = int32(upto + other)
-        runs = cuda.shfl_sync(-1, upto, 31)
-        vote, end = cuda.ballot_sync(-1, behind != 0), count
-        owner = int32(max(int32(cuda.ffs(vote) - 1), int32(0)))
-        following = cuda.shfl_sync(-1, int32(32 * lane + cuda.ffs(behind) - 1), owner)
-        if vote != 0:
-            end = following
+        known_runs = warp_runs[lane] if lane < warps else int32(0)
+        earlier, end = before_lane(known_runs), warp_ends[lane] if lane < warps else count
+        vote = cuda.ballot_sync(-1, end < count)
+        place, runs = int32(place + cuda.shfl_sync(-1, earlier, warp)), cuda.shfl_sync(-1, int32(earlier + known_runs), warps - 1)
+        end = cuda.shfl_sync(-1, end, int32(max(int32(cuda.ffs(vote) - 1), int32(0))))
         # few rows, for which one warp will do
-        if end > own and warp == 0:
+        if warp == 0:
             begin_copies(x, (first + own) * columns, int32((end - own) * pitch), size, staged, own * pitch, lane, 32)
             if has_w:
                 begin_copies(w, (first + own) * columns, int32((end - own) * pitch), size, staged, w_at + own * pitch, lane, 32)
         commit_copies()
-        below = int32((1 << lane) - 1)
-        chunk = warp
-        while 32 * chunk < own:
-            those, place = cuda.shfl_sync(-1, mine, chunk), cuda.shfl_sync(-1, int32(upto - cuda.popc(mine)), chunk)
-            if int32(those >> lane) & 1:
-                begins[uint32(begins_at + place + cuda.popc(int32(those & below)))] = uint16(32 * chunk + lane)
-            chunk = int32(opaque(chunk + warps))
+        while listed != 0:
+            begins[uint32(begins_at + place)] = uint16(row + cuda.ffs(listed) - 1)
+            listed, place = int32(listed & (listed - 1)), int32(opaque(place + 1))
         if thread == 0:
             begins[uint32(begins_at + runs)] = uint16(end)
         cuda.syncthreads()
         # runs in the order of their lengths, the longest first: how many there are of each, and how many of them an atomic has counted before
-        for k in range(turns):
+        for k in range(each):
             number, classes[k], ranks[k] = int32(thread + k * threads), int32(0), int32(0)
             if number < runs:
                 length = int32(int32(begins[uint32(begins_at + number + 1)]) - int32(begins[uint32(begins_at + number)]))
@@ -156,7 +157,7 @@ def fold_and_broadcast_staged(
                 ranks[k] = cuda.atomic.add(of_length, classes[k], int32(1))
         cuda.syncthreads()
         longer = before_lane(of_length[lane])
-        for k in range(turns):
+        for k in range(each):
             number = int32(thread + k * threads)
             if int32(number - lane) < runs:
                 rank = int32(cuda.shfl_sync(-1, longer, classes[k]) + ranks[k])
