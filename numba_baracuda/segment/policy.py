@@ -310,6 +310,8 @@ class FoldAndBroadcastStaged(Policy):
     min_segment_rows: float = 2.0  #: with fewer rows for each segment in the mean, what a lane does once for a run takes longer than a fold
     stage_bytes: int = 24 << 10  #: bytes of a tile's rows, of all operands, about
     max_row_bytes: int = 128  #: bytes of a row of all operands at most: rows behind a tile have room, too
+    columns_per_thread: int = chosen(3, 1, 2, 3)  #: most columns of a thread
+    min_blocks_per_multiprocessor: int = 0
     long_rows: int = chosen(64, 16, 32, 64, 128)  #: as of ``FoldAndBroadcast``: twice as many rows may lie behind a tile
 
 

@@ -200,13 +200,13 @@ def staged_runs_rows(policy: FoldAndBroadcastStaged, row_bytes: int, id_bytes: i
     return max(unit, min(policy.stage_bytes // row_bytes, STAGED_ROWS - reach) // unit * unit), reach
 
 
-def staged_runs_columns(columns: int, itemsize: int) -> tuple[int, int, bool]:
+def staged_runs_columns(policy: FoldAndBroadcastStaged, columns: int) -> tuple[int, int, bool]:
     """Lanes that have a row of ``fold_and_broadcast_staged``, columns of each, and whether these lie apart.
 
-    What a lane does once for a run is shared by its columns. Of an odd number, neighbours would be no vectors. Several of 8 bytes would take too many
-    registers.
+    What a lane does once for a run is shared by its columns. Of an odd number, neighbours would be no vectors.
     """
-    vector = 1 if itemsize == 8 else 3 if columns % 6 == 3 else 2 if columns % 2 == 0 or columns > 4 else 1
+    most = policy.columns_per_thread
+    vector = 3 if most == 3 and columns % 6 == 3 else 2 if most > 1 and (columns % 2 == 0 or columns > 4) else 1
     return ceil_div(columns, vector), vector, vector > 1 and columns % 2 == 1
 
 

@@ -151,7 +151,7 @@ def test_tiles_of_staged_runs(itemsize: int) -> None:
     for columns, id_bytes, long_rows in itertools.product(range(1, 65), (4, 8), (16, 64, 128)):
         tile, reach = staged_runs_rows(policy.FoldAndBroadcastStaged(long_rows=long_rows), columns * itemsize, id_bytes, itemsize)
         assert all(rows % (16 // min(itemsize, id_bytes)) == 0 and rows > 0 for rows in (tile, reach)) and tile + reach <= STAGED_ROWS
-        width, vector, apart = staged_runs_columns(columns, itemsize)
+        width, vector, apart = staged_runs_columns(policy.FoldAndBroadcastStaged(columns_per_thread={16: 1, 64: 2, 128: 3}[long_rows]), columns)
         # behind the row's end is at most the second of two columns
         taken = [lane + k * width if apart else lane * vector + k for lane in range(width) for k in range(vector)]
         assert sorted(each for each in taken if each < columns) == list(range(columns))
