@@ -177,6 +177,8 @@ class FoldCarries(Policy):
     #: more blocks, threads have twice as many carries if one tile then has all.
     chunks: int = 128
     grid_blocks_per_multiprocessor: int = 2  #: where the host does not know the number of carries
+    most_at_once: int = 8192  #: so many carries or more are joined first, by blocks of ``join_threads`` threads: one block takes 2 ns for a carry
+    join_threads: int = 128
 
 
 @dataclass(frozen=True)
@@ -328,6 +330,8 @@ class FoldAndBroadcastStaged(Policy):
     min_segment_rows: float = 2.0  #: with fewer rows for each segment in the mean, what a lane does once for a run takes longer than a fold
     stage_bytes: int = 24 << 10  #: bytes of a tile's rows, of all operands, about
     max_row_bytes: int = 128  #: bytes of a row of all operands at most: rows behind a tile have room, too
+    columns_per_thread: int = chosen(3, 1, 2, 3)  #: most columns of a thread
+    min_blocks_per_multiprocessor: int = 0
     long_rows: int = chosen(64, 16, 32, 64, 128)  #: as of ``FoldAndBroadcast``: twice as many rows may lie behind a tile
 
 

@@ -8,7 +8,18 @@ from ..algebra import KernelMonoid
 from ..core.dtypes import BY_NAME
 from ..core.op import Target
 from ..core.policy import tuned
-from .policy import BroadcastFlat, BroadcastToRows, FoldCarries, FoldNarrow, FoldRanges, FoldShortRuns, FoldStaged, FoldTiles, ScatterRows
+from .policy import (
+    BroadcastFlat,
+    BroadcastToRows,
+    FoldAndBroadcastStaged,
+    FoldCarries,
+    FoldNarrow,
+    FoldRanges,
+    FoldShortRuns,
+    FoldStaged,
+    FoldTiles,
+    ScatterRows,
+)
 from .residency import NARROW, NARROW_HEAVY, TILES, TILES_BY_REGISTERS, TILES_CHOSEN, TILES_HEAVY, TILES_MEANS
 
 
@@ -132,9 +143,17 @@ def fold_staged(value: str, vector: int, monoid: KernelMonoid) -> FoldStaged:
     return tuned(replace(plan, min_blocks_per_multiprocessor=blocks))
 
 
-def fold_carries(heavy: bool) -> FoldCarries:
-    """The policy; a thread has fewer columns of ``heavy`` states, which need more registers."""
-    return tuned(FoldCarries(vector_bytes=8 if heavy else 16))
+def fold_and_broadcast_staged(target: Target, value: str, monoid: KernelMonoid) -> FoldAndBroadcastStaged:
+    """The policy: with sums about a pivot fewer blocks are resident, and a thread has fewer columns; with elements of 8 bytes it has one."""
+    wide = BY_NAME[value].itemsize == 8
+    columns, blocks = (1, 0) if wide else (2, 4) if monoid.any_pivot else (3, 5)
+    return tuned(FoldAndBroadcastStaged(columns_per_thread=columns, min_blocks_per_multiprocessor=0 if _beyond(target) else blocks))
+
+
+def fold_carries(heavy: bool, joins: bool = False) -> FoldCarries:
+    """The policy; a thread has fewer columns of ``heavy`` states, which need more registers, and a block fewer threads where it ``joins`` carries."""
+    plan = tuned(FoldCarries(vector_bytes=8 if heavy else 16))
+    return replace(plan, threads_per_block=min(plan.threads_per_block, plan.join_threads)) if joins else plan
 
 
 def fold_ranges(state_bytes: int, group_threads: int) -> FoldRanges:

@@ -46,8 +46,8 @@ ORDERED_KEYS = GROUP_HEADS + THREADS
 RANGE_WORDS = ORDERED_KEYS + RANGE_TILE // 2
 #: neighbouring single elements of a thread that divides by the lengths of their runs
 MEANS_ROWS = 8
-#: times 32 rows that a block of ``fold_and_broadcast_staged`` has at most, a word of heads in each lane of a warp
-STAGED_CHUNKS = 32
+#: rows that a block of ``fold_and_broadcast_staged`` has at most, of which a thread has a few
+STAGED_ROWS = 1024
 
 
 @dataclass(frozen=True)
@@ -176,14 +176,16 @@ def carries_shape(policy: FoldCarries, entries: int, columns: int, vector: int) 
     return width, lanes, 2 * share if one_tile else share
 
 
-def carries_launch(entries: int, columns: int, vector: int, lanes: int, threads: int, share: int) -> tuple[tuple[int, int, int], int, int]:
+def carries_launch(
+    entries: int, columns: int, vector: int, lanes: int, threads: int, share: int, joins: bool = False
+) -> tuple[tuple[int, int, int], int, int]:  # fmt: skip
     """The launch that combines carries, of which a group has ``share`` at a time, how far tiles lie apart, and the number of chunks.
 
-    Behind the last carry, the last tile has room for one more. Of several tiles, each leaves its last warp for the first carries of the next one, if
-    it has several warps.
+    Behind the last carry, the last tile has room for one more, as has each tile that is ``joined``. Of several other tiles, each leaves its last warp
+    for the first carries of the next one, if it has several warps.
     """
     reach, chunks = threads // lanes * share, ceil_div(columns, lanes * vector)
-    tile = reach if threads == 32 or entries < reach else reach - 32 // lanes * share
+    tile = reach - 1 if joins else reach if threads == 32 or entries < reach else reach - 32 // lanes * share
     return (ceil_div(entries, tile) * chunks, threads, 0), tile, chunks
 
 
@@ -198,15 +200,25 @@ def staged_bytes(policy: FoldStaged, stage: int, row_bytes: int, id_bytes: int, 
     return policy.threads_per_block // 32 * (stage * (row_bytes + id_bytes) + 2 * states_bytes + 2 * stage + 4)
 
 
-def staged_runs_rows(policy: FoldAndBroadcastStaged, row_bytes: int, itemsize: int) -> tuple[int, int]:
-    """Rows of a tile of ``fold_and_broadcast_staged``, and of what may lie behind it: such that both are multiples of 16 bytes."""
-    reach, unit = 2 * policy.long_rows, 16 // itemsize
-    return max(unit, min(policy.stage_bytes // row_bytes, 32 * STAGED_CHUNKS - reach) // unit * unit), reach
+def staged_runs_rows(policy: FoldAndBroadcastStaged, row_bytes: int, id_bytes: int, itemsize: int) -> tuple[int, int]:
+    """Rows of a tile of ``fold_and_broadcast_staged``, and of what may lie behind it: such that rows and ids of both are multiples of 16 bytes."""
+    reach, unit = 2 * policy.long_rows, 16 // min(itemsize, id_bytes)
+    return max(unit, min(policy.stage_bytes // row_bytes, STAGED_ROWS - reach) // unit * unit), reach
+
+
+def staged_runs_columns(policy: FoldAndBroadcastStaged, columns: int) -> tuple[int, int, bool]:
+    """Lanes that have a row of ``fold_and_broadcast_staged``, columns of each, and whether these lie apart.
+
+    What a lane does once for a run is shared by its columns. Of an odd number, neighbours would be no vectors.
+    """
+    most = policy.columns_per_thread
+    vector = 3 if most == 3 and columns % 6 == 3 else 2 if most > 1 and (columns % 2 == 0 or columns > 4) else 1
+    return ceil_div(columns, vector), vector, vector > 1 and columns % 2 == 1
 
 
 def staged_runs_bytes(tile: int, reach: int, row_bytes: int, id_bytes: int) -> int:
-    """Bytes of its shared memory: rows of ``row_bytes`` in all operands, their ids, and where runs begin, of 16 bits."""
-    return (tile + reach) * (row_bytes + id_bytes) + 2 * (tile + 1)
+    """Bytes of its shared memory: rows of ``row_bytes`` in all operands, their ids, and where runs begin and in which order they come, of 16 bits."""
+    return (tile + reach) * (row_bytes + id_bytes) + 2 * (2 * tile + 1)
 
 
 @functools.cache

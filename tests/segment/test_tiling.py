@@ -20,7 +20,16 @@ from numba_baracuda.core.spec import KernelSpec
 from numba_baracuda.segment import policy, policy_of
 from numba_baracuda.segment.flat_tiling import broadcast_tile, flat_height, flat_ids, flat_lanes, flat_tile
 from numba_baracuda.segment.ops import contiguous
-from numba_baracuda.segment.tiling import Tiling, half_reciprocal_of, lanes_for, reciprocal_of, staged_rows
+from numba_baracuda.segment.tiling import (
+    STAGED_ROWS,
+    Tiling,
+    half_reciprocal_of,
+    lanes_for,
+    reciprocal_of,
+    staged_rows,
+    staged_runs_columns,
+    staged_runs_rows,
+)
 
 CARD = Target((9, 0), 132, 50 << 20)
 _FOLDS = [f"unsorted_segment_{kind}" for kind in ("sum", "var", "logsumexp", "argmax", "norm2")]
@@ -137,6 +146,20 @@ def test_broadcasts_divide_exactly(items: int) -> None:
             assert begin * reciprocal_of(int(columns[at])) >> 63 == begin // int(columns[at])
 
 
+@pytest.mark.parametrize("itemsize", [2, 4, 8])
+def test_tiles_of_staged_runs(itemsize: int) -> None:
+    """Rows and ids of a tile, and of what may lie behind it, are multiples of 16 bytes, and the lanes of a row have each of its columns once."""
+    for columns, id_bytes, long_rows in itertools.product(range(1, 65), (4, 8), (16, 64, 128)):
+        tile, reach = staged_runs_rows(policy.FoldAndBroadcastStaged(long_rows=long_rows), columns * itemsize, id_bytes, itemsize)
+        assert all(rows % (16 // min(itemsize, id_bytes)) == 0 and rows > 0 for rows in (tile, reach)) and tile + reach <= STAGED_ROWS
+        width, vector, apart = staged_runs_columns(policy.FoldAndBroadcastStaged(columns_per_thread={16: 1, 64: 2, 128: 3}[long_rows]), columns)
+        # behind the row's end is at most the second of two columns
+        taken = [lane + k * width if apart else lane * vector + k for lane in range(width) for k in range(vector)]
+        assert sorted(each for each in taken if each < columns) == list(range(columns))
+        assert max(taken) < columns or (apart and vector == 2 and max(taken) == columns)
+        assert apart or columns % vector == 0
+
+
 def _launches(
     op: str, columns: int, address: int = 0, step: int = 0, rows: int = 1 << 20, segments: int = 1 << 14, variant: str = "",
     element: str = "f32", index: str = "i32",
@@ -229,13 +252,29 @@ def test_states_of_short_runs_fit() -> None:
         ("unsorted_segment_mean_backward", 36, 1 << 15, ["count_ids", "finish_flat", "gather_rows"]),
         ("unsorted_segment_mean_backward", 36, 1 << 14, ["count_few_ids", "finish_flat", "gather_rows"]),
         ("unsorted_segment_max_backward", 2, 1 << 14, ["fill_rows", "scatter_rows", "scatter_positions", "broadcast_flat"]),
-        ("segment_std_backward", 17, 1 << 18, ["find_long_run", "fold_and_broadcast_staged", "fold_tiles", "fold_carries", "broadcast_flat"]),
+        ("segment_std_backward", 17, 1 << 18, ["find_long_run", "fold_and_broadcast_staged", "fold_staged", "fold_carries", "broadcast_flat"]),
         ("segment_std_backward", 17, 1 << 20, ["fold_staged", "fold_carries", "broadcast_flat"]),
         ("segment_std_backward", 17, 1 << 15, ["fold_staged", "fold_carries", "broadcast_flat"]),
     ],
 )
 def test_kernels_of_a_gradient(op: str, columns: int, segments: int, kernels: list[str]) -> None:
     assert [each.spec.factory.partition(":")[2] for each in _launches(op, columns, segments=segments)] == kernels
+
+
+@pytest.mark.parametrize(("op", "columns"), [("segment_norm2", 1), ("segment_max", 26), ("segment_argmax", 300), ("segment_std", 21)])
+def test_many_carries_are_joined(op: str, columns: int) -> None:
+    """Twice, so that no block reads many; the workspace has room for those that are left, whatever the layout of the rows."""
+    row, descriptor = OPS[op], SegmentDescriptor(op, 1 << 27, columns, 1 << 26, "f32", "i32")
+    contiguously = {each.name: contiguous(each, descriptor) for each in row.operands}
+    chosen = next(each for each in row.variants if each.name == "ragged_sorted")
+    for step, address in ((columns, 0), (columns + 3, 4)):
+        recipe = chosen.recipe(row, descriptor, contiguously | {"input": Layout((1 << 27, columns), (step, 1), address)}, CARD)
+        launches = [each for each in recipe.steps if isinstance(each, Launch) and each.spec.factory.endswith(":fold_carries")]
+        assert [dict(each.spec.constants)["joins"] for each in launches] == [True, False]
+        joined = launches[1].arguments["entries"]
+        entries, tile = (launches[0].arguments[each] for each in ("entries", "tile"))
+        assert joined == 2 * -(-entries // tile) < entries // 16
+        assert joined <= next(each.count for each in recipe.slots if each.name == "joined_ids")
 
 
 FEW, MANY = 1 << 12, 1 << 18

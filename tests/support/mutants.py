@@ -42,7 +42,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "segment/scatter": ("atomic *", "factors *"),
     "segment/short_runs": ("short runs, *", "test_first_rows.py::test_positions[numpy-argmax-f32-1-ragged_permuted]"),
     "segment/rows": ("atomic *", "indices and checks", "unsorted_mean to 4 columns", "sum to 36 columns", "index of a mean*", "norm2 to 7 columns"),
-    "segment/staged": ("staged, *", "softmax_backward of 17 columns of bf16 in stages, runs"),
+    "segment/staged": ("staged, *", "std_backward and a staged fold, *", "softmax_backward of 17 columns of bf16 in stages, runs"),
     "segment/states": ("narrow, *", "short runs, *"),
     "segment/sums": (
         "narrow, *", "short runs, *", "tiles, *", "staged, *",
@@ -184,6 +184,10 @@ KNOWN: dict[str, dict[str, str]] = {
         "fold_and_broadcast_runs.fold_and_broadcast_runs: guard: length ^ length - unroll > length - unroll in "
         "if length >= unroll and length ^ length - unroll > length - unroll:":
             "recentres after every batch, which takes longer",
+    },
+    "segment/fused_staged": {
+        "fold_and_broadcast_staged.fold_and_broadcast_staged: guard: int32(number - lane) < runs in if int32(number - lane) < runs:":
+            "saves what a warp does for runs that there are not",
     },
     "segment/staged": {
         "begin_copies: guard: left > 0 in if left > 0:": "saves to look at each element that a lane has not",

@@ -83,14 +83,14 @@ def runs_of(*lengths: int) -> samples.Ids:
 def fold(
     name: str, op: str, variant: str, sample: Sample, multiprocessors: int = 1, tiles: int = 4, threads: int = 0, tile: int = 0,
     disordered: bool = False, cached: bool = True, short: bool = False, staged: int = 0, at_once: int = 0, narrow_stage: int = 0,
-    carries: dict[str, int] | None = None, **options: Any,
+    narrow_threads: int = 64, carries: dict[str, int] | None = None, **options: Any,
 ) -> None:  # fmt: skip
     """``tiles`` are those of a part of a range, ``threads`` those of a block that folds tiles, 0 for as many as usual; ``tile`` elements of a warp
     that broadcasts, 0 for usual blocks. ``cached``: whether random accesses to few rows are cheap.
     ``short``: whether runs of narrow rows are taken for short ones, or for long ones. ``staged``: bytes that a warp copies to shared memory at a
     time, or 0 where no rows are staged. ``at_once``: rows of a run that are too many for one launch, 0 for other launches only; with a
-    ``narrow_stage`` that launch has so many bytes of rows in shared memory. ``carries``: the policy by which these are combined, where it is not
-    the usual one.
+    ``narrow_stage`` that launch has so many bytes of rows in shared memory, and ``narrow_threads`` a block. ``carries``: the policy by which these
+    are combined, where it is not the usual one.
 
     For ``disordered`` ids a sorted op gives unspecified values, but stays inside its arrays.
     """
@@ -109,7 +109,9 @@ def fold(
         combined = using(FoldCarries, **carries) if carries else contextlib.nullcontext()
         groups = {"min_columns": 64, "min_columns_apart": 64} if narrow_stage else {"min_columns_apart": 8}
         once = using(FoldAndBroadcast, min_bytes=1, max_segment_rows=1e9, long_rows=at_once or 1, **groups)
-        narrow_stages = using(FoldAndBroadcastStaged, threads_per_block=64, stage_bytes=narrow_stage or 1, long_rows=16, min_segment_rows=0.0)
+        narrow_stages = using(
+            FoldAndBroadcastStaged, threads_per_block=narrow_threads, stage_bytes=narrow_stage or 1, long_rows=16, min_segment_rows=0.0,
+        )  # fmt: skip
         with (
             using(FoldRanges, min_part_tiles=tiles), using(CountIds, grid_blocks_per_multiprocessor=1), of_blocks, of_warps, in_cache, runs, stages,
             once if at_once else contextlib.nullcontext(), narrow_stages, combined,
@@ -153,6 +155,17 @@ fold("carries, a run over many tiles", "segment_mean", "ragged_sorted", LONG, MA
 fold("carries, a run over many warps", "segment_logsumexp", "ragged_sorted", LONG, MANY, threads=32, carries=SEVERAL | {"chunks": 128})
 fold("carries, several lanes", "segment_var", "ragged_sorted", LONG, MANY, threads=32, carries=SEVERAL)
 fold("carries, short runs", "segment_argmax", "ragged_sorted", Sample("a6", 400, (37,), 130, samples.every()), MANY, threads=32, carries=SEVERAL)
+JOINED = SEVERAL | {"most_at_once": 8, "join_threads": 32}
+for monoid in ("mean", "logsumexp", "argmax", "norm2"):
+    fold(f"carries, joined, of {monoid}", f"segment_{monoid}", "ragged_sorted", LONG, MANY, threads=32, carries=JOINED)
+fold("carries, joined by several warps", "segment_var", "ragged_sorted", LONG, MANY, threads=32, carries=JOINED | {"join_threads": 64})
+fold("carries, joined, ids outside", *SORTED, Sample("a10", 900, (37,), 30, samples.far_outside, "f32", "i64"), MANY, threads=32, carries=JOINED)
+fold("carries, joined, all of one segment", "segment_mean", "ragged_sorted", Sample("a11", 900, (37,), 3, samples.all_are(1)), MANY, threads=32,
+    carries=JOINED)  # fmt: skip
+fold("carries, joined, short runs", "segment_argmax", "ragged_sorted", Sample("a12", 400, (37,), 130, samples.every()), MANY, threads=32,
+    carries=JOINED)  # fmt: skip
+fold("carries, joined, full tiles", *SORTED, of_runs("a13", 37, 8, 8 * 62 + 8, 208), MANY, threads=32, carries=JOINED)
+fold("carries, joined, ids in disorder", *SORTED, Sample("a14", 900, (37,), 40, samples.outside), MANY, threads=32, carries=JOINED, disordered=True)
 fold("carries, full tiles", "segment_mean", "ragged_sorted", of_runs("a7", 37, 5, 300, 207), MANY, threads=32, carries=FEW)
 fold("carries, several states of a lane", "segment_mean", "ragged_sorted", LONG, MANY, threads=32, carries={"items_per_thread": 2, "chunks": 8})
 fold("carries, two rounds", "segment_mean", "ragged_sorted", of_runs("a9", 37, 5, 80, 3, 30), MANY, threads=32, carries=SEVERAL | {"chunks": 4})
@@ -416,11 +429,16 @@ for columns, element, index, stem in (
     for name, ids in (("runs", samples.runs), ("outside", samples.outside), ("a long one", samples.around_a_long_one)):
         sample = Sample(f"staged at once {columns} {name}", 151, (columns,), 40, ids, element, index)
         fold(f"{stem} of {columns} columns of {element} in stages, {name}", f"segment_{stem}", "broadcast", sample, at_once=1, narrow_stage=700)
+for name, ids in (("runs", samples.runs), ("too long for one launch", samples.around_a_long_one)):
+    sample = Sample(f"staged at once or in two {name}", 151, (6,), 40, ids)
+    fold(f"std_backward and a staged fold, {name}", "segment_std_backward", "broadcast", sample, at_once=1, narrow_stage=700, staged=512)
 for name, lengths in (("tiles", (16, 16, 16, 16)), ("tiles and one", (16, 17, 15, 31, 1)), ("one row", (1,)), ("one segment", (30,))):
     sample = Sample(f"staged at once, {name}", sum(lengths), (6,), len(lengths), runs_of(*lengths))
     fold(f"var_backward in stages, {name}", "segment_var_backward", "broadcast", sample, at_once=1, narrow_stage=16 * 24)
 sample = Sample("staged at once, tiles inside runs", 41, (6,), 4, runs_of(1, 20, 11, 9))
 fold("softmax in stages, tiles inside runs", "segment_softmax", "broadcast", sample, at_once=1, narrow_stage=8 * 24)
+sample = Sample("staged at once, several warps", 330, (6,), 90, samples.runs)
+fold("softmax in stages, heads in several warps", "segment_softmax", "broadcast", sample, at_once=1, narrow_stage=150 * 24, narrow_threads=256)
 sample = Sample("staged at once, ties", 150, (6,), 40, samples.runs)
 fold("shares of ties in stages", "segment_max_backward", "broadcast", sample, at_once=1, narrow_stage=700, ties="even")
 fold("softmax in stages, ids not in order", "segment_softmax", "broadcast", sample, at_once=1, narrow_stage=700, disordered=True)

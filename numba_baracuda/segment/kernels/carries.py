@@ -1,4 +1,4 @@
-"""The second launch of a ragged fold: it combines the states of runs that cross row blocks."""
+"""The last launches of a ragged fold: they combine the states of runs that cross row blocks."""
 
 from dataclasses import replace
 from typing import Any
@@ -24,7 +24,7 @@ _NOTHING = -2
 
 @jit.kernel
 def fold_carries(
-    *, monoid: str, value: str, result: str, vector: int, lanes: int, blank: bool, guarded: bool, counted: bool, dims: int,
+    *, monoid: str, value: str, result: str, vector: int, lanes: int, blank: bool, guarded: bool, counted: bool, joins: bool, dims: int,
     threads_per_block: int = 0, items_per_thread: int = 0,
 ) -> Any:  # fmt: skip
     """Combines the carries of each run, in order, and stores its result.
@@ -35,6 +35,9 @@ def fold_carries(
     of the next one, in which most runs end. If one does not, the block goes on for it alone, each time through twice as many. So shapes and ids fix
     the order of every fold. States are loaded along with ids. Bytes: entries · columns · state read.
 
+    One block that goes on for a long run reads all its carries. So many carries are first ``joined``: each block stores the runs inside its tile, and
+    leaves a carry of the first and one of the last run, whatever lies in other tiles. A second launch combines these.
+
     Constants and parameters as :mod:`.` lists them, and
 
     * ``lanes``: a power of two, at most 32
@@ -43,6 +46,7 @@ def fold_carries(
     * ``share``: carries of a group at a time, a multiple of ``items_per_thread``
     * ``tile``: carries from one tile to the next: those of all groups, or of all but the last warp
     * ``blank``: whether a run of no rows gets ``empty``
+    * ``joins``: whether carries are joined, to ``joined_ids``, ``joined_counts`` and ``joined_states``; else any addresses. ``tile`` is then one less
     * ``counted``: whether ``guard[0]`` is the number of carries, at most ``entries``; blocks then walk the tiles in a grid-stride loop
     """
     fold, policy = run_states_of(monoid, value, vector, result), policy_of(monoid_of(monoid).hungry)
@@ -110,8 +114,27 @@ def fold_carries(
         else:
             write_run(output, segment * output_row + offset, left, states, count, correction)
 
+    @jit.device
+    def save_carry(
+        ids: Any, counts: Any, saved_states: Any, block: Any, size: Any, column_offset: Any, column: Any,
+        identifier: Any, first_id: Any, last_id: Any, count: Any, states: Any,
+    ) -> None:  # fmt: skip
+        """Saves the first or the last run of a tile; behind the only one a run of no rows."""
+        carry = int64(block) * 2 + int64(identifier != first_id)
+        for k in range(scalars):
+            saved_states[carry * size + column_offset + k] = states[k]
+        if column == 0:
+            ids[carry], counts[carry] = identifier, count
+        if first_id == last_id:
+            reset(states)
+            for k in range(scalars):
+                saved_states[(carry + 1) * size + column_offset + k] = states[k]
+            if column == 0:
+                ids[carry + 1], counts[carry + 1] = identifier, int64(0)
+
     def fold_carries(
-        carry_ids: Ptr[int64], carry_counts: Ptr[int64], carry_states: Ptr[state_type], guard: Ptr[int32], output: Ptr[result],
+        carry_ids: Ptr[int64], carry_counts: Ptr[int64], carry_states: Ptr[state_type], guard: Ptr[int32], joined_ids: Ptr[int64],
+        joined_counts: Ptr[int64], joined_states: Ptr[state_type], output: Ptr[result],
         entries: int64, columns: int64, segments: int64, chunks: int64, tile: int64, share: int64, empty: Scalar[accumulator_type(result)],
         correction: Scalar[state_type], output_row: int64,
         shape: Extents[dims], output_strides: Extents[dims],
@@ -134,7 +157,7 @@ def fold_carries(
         lane, group, warp = int32(cuda.threadIdx.x & (lanes - 1)), int32(cuda.threadIdx.x >> shift), int32(cuda.threadIdx.x >> 5)
         head_lane = int32(cuda.laneid - lane)
         carry_size, turn, block = columns * scalars // vector, int32(0), int32(cuda.blockIdx.x)
-        own_warps = int32(warps if tile == groups * share else warps - 1)
+        own_warps = int32(warps if joins or tile == groups * share else warps - 1)
         entry_block = int32(uint32(block) // uint32(chunks))
         while entry_block * tile < entries:
             column = int64((block - entry_block * chunks) * lanes + lane) * vector
@@ -142,20 +165,25 @@ def fold_carries(
             column = column if present else int64(0)
             offset, column_offset = offset_of(column, shape, output_strides), column * scalars // vector
             begin, mine, more, goes_on, carried_count = entry_block * tile, share, True, False, int64(0)
+            # the first carry that the block may read, and what lies behind the last one; of a tile that is joined, its ends
+            low, stop, first_id, last_id = int64(0), entries, int64(_NOTHING), int64(_NOTHING)
+            if joins:
+                low, stop = begin, min(begin + tile, entries)
+                first_id, last_id = carry_ids[low], carry_ids[stop - 1]
             reset(carried)
             while more:
                 entry = begin + group * mine
-                end, previous = min(entry + mine, entries + 1), int64(_NOTHING)
-                if 0 < entry <= entries:
+                end, previous = min(entry + mine, stop + 1), int64(_NOTHING)
+                if low < entry <= stop:
                     previous = carry_ids[entry - 1]
                 begun, seen, count, lead_count = previous, False, int64(0), int64(0)
                 reset(states)
                 reset(lead)
                 while entry < end:
-                    if entry + unroll <= entries:
+                    if entry + unroll <= stop:
                         load_carries(carry_ids, carry_counts, carry_states, entry, unroll, carry_size, column_offset, batch_ids, batch_counts, batch)
                     else:
-                        there = int32(entries - entry)
+                        there = int32(stop - entry)
                         load_carries(carry_ids, carry_counts, carry_states, entry, there, carry_size, column_offset, batch_ids, batch_counts, batch)
                     for u in range(unroll):
                         current = batch_ids[u]
@@ -164,8 +192,14 @@ def fold_carries(
                                 for k in range(scalars):
                                     lead[k] = states[k]
                                 lead_count = count
-                            elif present and warp < own_warps and not goes_on and 0 <= previous < segments:
-                                store_result(output, previous, output_row, offset, left, states, count, empty, correction)
+                            elif present and warp < own_warps and not goes_on:
+                                if joins and (first_id == previous or previous == last_id):
+                                    save_carry(
+                                        joined_ids, joined_counts, joined_states, entry_block, carry_size, column_offset, column,
+                                        previous, first_id, last_id, count, states,
+                                    )  # fmt: skip
+                                elif 0 <= previous < segments:
+                                    store_result(output, previous, output_row, offset, left, states, count, empty, correction)
                             reset(states)
                             seen, count, previous = True, int64(0), current
                         combine_right(states, batch, u * scalars, 1)
@@ -210,12 +244,17 @@ def fold_carries(
                             stored = warp < own_warps and not goes_on
                         elif goes_on:
                             stored = lower == 0
-                        if present and stored and 0 <= begun < segments:
+                        if joins and present and stored and (first_id == begun or begun == last_id):
+                            save_carry(
+                                joined_ids, joined_counts, joined_states, entry_block, carry_size, column_offset, column,
+                                begun, first_id, last_id, before_count + lead_count, before,
+                            )  # fmt: skip
+                        elif present and stored and 0 <= begun < segments:
                             store_result(output, begun, output_row, offset, left, before, before_count + lead_count, empty, correction)
                 own_flags = int32(flags & (int32(1 << (warps - 1)) - 1)) if own_warps < warps else flags
                 is_open = flags == 0 if goes_on else own_flags != 0 and own_flags == flags
                 begin = opaque(begin + mine * groups)
-                more = is_open and begin <= entries
+                more = is_open and begin <= entries and not joins
                 if more:
                     warps_count = fold_warps(states, scratch, warp_states, warp_counts, turn, last_head(flags), warps, lane)
                     if goes_on:
@@ -231,6 +270,6 @@ def fold_carries(
             entry_block = int32(uint32(block) // uint32(chunks))
 
     def launch_config(entries: int, columns: int, share: int) -> tuple[int, int, int]:
-        return carries_launch(entries, columns, vector, lanes, threads, share)[0]
+        return carries_launch(entries, columns, vector, lanes, threads, share, joins)[0]
 
     return fold_carries, launch_config

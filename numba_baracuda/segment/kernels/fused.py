@@ -192,9 +192,9 @@ def fold_and_broadcast_runs(
 
 @jit.kernel
 def find_long_run(*, index: str) -> Any:
-    """``guard[0] = 1`` if an id of ids in order is that of ``span`` rows from a multiple of ``span`` on, so that its run has so many rows or more.
+    """``guard[0] = 1`` if two neighbouring multiples of ``span`` have the same of ids in order, so that its run has more than ``span`` rows.
 
-    Runs of 2 · ``span`` rows are always found. Bytes: two sectors for each ``span`` rows read.
+    Runs of 2 · ``span`` rows are always found. Bytes: a sector for each ``span`` rows read.
 
     Constants and parameters as :mod:`.` lists them; a thread for every ``span`` rows.
     """
@@ -204,7 +204,7 @@ def find_long_run(*, index: str) -> Any:
         rows: int64, span: int64, ids_step: int64,
     ) -> None:  # fmt: skip
         first = (int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x) * span
-        if first + span <= rows and ids[first * ids_step] == ids[(first + span - 1) * ids_step]:
+        if first + span < rows and ids[first * ids_step] == ids[(first + span) * ids_step]:
             red_max(guard, 0, int32(1))
 
     return find_long_run, lambda rows, span: Tiling.of_ids(ceil_div(rows, span)).launch

@@ -50,28 +50,46 @@ def begin_copies(array: Any, first: Any, count: Any, size: Any, shared: Any, at:
 
 
 @functools.cache
-def run_walker_of(monoid: str, value: str, vector: int, result: str, rows: int, operands: int = 1) -> Any:
-    """``walk(run, staged, at, other_at, row_step, left, here, level)`` appends ``left`` rows in shared memory to a new run; returns how many.
+def staged_loader(vector: int, apart: bool) -> Any:
+    """``load(staged, at, distance, batch, k)``: ``vector`` elements of shared memory, neighbours or ``distance`` elements ``apart``."""
+    load_vector = LOAD_SHARED[1 if apart else vector]
 
-    A row has ``vector`` elements from ``staged[at]`` on, and of two ``operands`` as many from ``staged[other_at]`` on. Rows are ``row_step`` elements
-    and 2^``level`` positions apart, from position ``here`` on. A lane loads ``rows`` rows before it uses the first.
+    @jit.device
+    def load(staged: Any, at: Any, distance: Any, batch: Any, k: Any) -> None:
+        if apart:
+            for v in range(vector):
+                batch[k + v] = staged[uint32(at + v * distance)]
+        else:
+            load_vector(staged, at, batch, k)
+
+    return load
+
+
+@functools.cache
+def run_walker_of(monoid: str, value: str, vector: int, result: str, rows: int, operands: int = 1, apart: bool = False) -> Any:
+    """``walk(run, staged, at, other_at, distance, row_step, left, here, level)`` appends ``left`` rows in shared memory to a new run; returns how
+    many.
+
+    A row has ``vector`` elements from ``staged[at]`` on, and of two ``operands`` as many from ``staged[other_at]`` on: neighbours, or ``distance``
+    elements ``apart``. Rows are ``row_step`` elements and 2^``level`` positions apart, from position ``here`` on. A lane loads ``rows`` rows before
+    it uses the first.
     """
     open_run, uses_positions, paired = open_run_of(monoid, value, vector, result), monoid_of(monoid).uses_positions, operands > 1
     recentre, append_row, append_rows = open_run.recentre, open_run.append, open_run.append_batch(rows, uses_positions)
-    load, element, whole, batch_size = LOAD_SHARED[vector], jit.SCALARS[value], (1 << rows) - 1, rows * vector
+    load, element, whole, batch_size = staged_loader(vector, apart), jit.SCALARS[value], (1 << rows) - 1, rows * vector
     others_size = batch_size if paired else 1
 
     @jit.device
-    def walk(run: Any, staged: Any, at: Any, other_at: Any, row_step: Any, left: Any, here: Any, level: Any) -> Any:
+    def walk(run: Any, staged: Any, at: Any, other_at: Any, distance: Any, row_step: Any, left: Any, here: Any, level: Any) -> Any:
         batch = cuda.local.array(batch_size, element)
         others = cuda.local.array(others_size, element)
         positions = cuda.local.array(rows, int64)
         folded, apart = int32(0), int32(1 << level)
         while left >= rows:
             for u in range(rows):
-                load(staged, at + u * row_step, batch, u * vector)
+                load(staged, at + u * row_step, distance, batch, u * vector)
                 if paired:
-                    load(staged, other_at + u * row_step, others, u * vector)
+                    load(staged, other_at + u * row_step, distance, others, u * vector)
                 if uses_positions:
                     positions[u] = here + u * apart
             if folded >= 8 * rows and folded & (folded - 1) == 0:
@@ -81,9 +99,9 @@ def run_walker_of(monoid: str, value: str, vector: int, result: str, rows: int, 
             if paired:
                 other_at = int32(other_at + rows * row_step)
         while left > 0:
-            load(staged, at, batch, 0)
+            load(staged, at, distance, batch, 0)
             if paired:
-                load(staged, other_at, others, 0)
+                load(staged, other_at, distance, others, 0)
             append_row(run, batch, others, 0, here, folded)
             folded, left, at, here = int32(folded + 1), int32(left - 1), int32(opaque(at + row_step)), here + apart
             if paired:
@@ -95,7 +113,7 @@ def run_walker_of(monoid: str, value: str, vector: int, result: str, rows: int, 
 
 @jit.kernel
 def fold_staged(
-    *, monoid: str, value: str, result: str, index: str, vector: int, fills: bool,
+    *, monoid: str, value: str, result: str, index: str, vector: int, fills: bool, guarded: bool,
     threads_per_block: int = FoldStaged.threads_per_block, items_per_thread: int = FoldStaged.items_per_thread,
 ) -> Any:  # fmt: skip
     """Folds runs of ids in order, as :func:`fold_tiles` does, where rows are contiguous.
@@ -130,7 +148,7 @@ def fold_staged(
     edges = 2 * warps
 
     def fold_staged(
-        input: Ptr[value], ids: Ptr[index], output: Ptr[result],
+        input: Ptr[value], ids: Ptr[index], guard: Ptr[int32], output: Ptr[result],
         carry_ids: Ptr[int64], carry_counts: Ptr[int64], carry_states: Ptr[state_type],
         rows: int64, columns: int64, segments: int64, tile: int64, stage: int64, row_blocks: int64, width: int64, reciprocal: int64,
         empty: Scalar[accumulator_type(result)], correction: Scalar[state_type], output_row: int64,
@@ -145,6 +163,8 @@ def fold_staged(
         states = cuda.local.array(scalars, state_type)
         scratch = cuda.local.array(scalars, state_type)
         looks, block = share_blocks(row_blocks)
+        if guarded and guard[0] == 0:
+            return
         if fills and looks:
             fill_long_gaps(ids, 1, output, rows, columns, segments, block, output_row, (columns,), (1,), empty)
             return
@@ -217,7 +237,7 @@ def fold_staged(
                 left = int32(int32(end - begin - share + shares - 1) >> level) if active else int32(0)
                 at, here = int32(own_rows + (begin + share) * row_size + column * vector), first + position + begin + share
                 begin_run(run, here)
-                folded = walk(run, staged, at, at, int32(row_size << level), left, here, level)
+                folded = walk(run, staged, at, at, 1, int32(row_size << level), left, here, level)
                 close_shared(run, share, shares, folded, int32(end - begin), states)
                 owner = active and share == 0
                 its_rows, identifier = int32(end - begin), current

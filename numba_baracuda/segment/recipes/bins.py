@@ -11,8 +11,9 @@ from ...core.op import Launch, Layout, Op, Recipe, Target
 from ...core.policy import constants, tuned
 from ..policy import FoldBins
 from ..tiling import Tiling
+from .carries import carry_arguments, carry_slots, combine_carries
 from .common import Rows, check_slots, checks, ids_step, only_checks
-from .fold import SegmentFold, carry_arguments, carry_slots, combine_carries
+from .fold import SegmentFold
 from .order import Order
 
 if TYPE_CHECKING:

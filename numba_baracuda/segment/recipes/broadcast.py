@@ -234,7 +234,9 @@ def _flat(
 ) -> Launch:  # fmt: skip
     value, columns = BY_NAME[descriptor.element], rows.columns
     policy = policy_of.broadcast_flat(target, value.itemsize, gradient.guarded)
-    elements, vector = descriptor.num_inputs * columns, max(rows.vector, policy.vector_bytes // value.itemsize)
+    # neighbouring lanes gather what their segments have from neighbouring places, if no piece is longer than what one load gathers; it pays to make
+    # it longer only where rows are loaded
+    elements, vector = descriptor.num_inputs * columns, max(rows.vector, policy.vector_bytes // value.itemsize if gradient.rows else 1)
     policy = replace(policy, items_per_thread=policy.items_per_thread * max(1, value.vector // vector))
     span = 1 if vector == rows.vector else 2 if columns >= vector else 3
     spec = kernel_spec(

@@ -11,7 +11,8 @@ from ...core.op import NULL, Launch, Layout, Op, Recipe, Slot, Step, Target
 from ...core.policy import constants, tuned
 from ...core.sizes import plain
 from .. import policy, policy_of
-from ..tiling import Tiling, carries_launch, carries_shape, half_reciprocal_of, staged_bytes, staged_rows, vector_for
+from ..tiling import Tiling, half_reciprocal_of, staged_bytes, staged_rows, vector_for
+from .carries import carries_steps, carry_arguments
 from .common import Rows, check_slots, checks, kernel_spec, only_checks, taken
 from .order import Order, as_given, key_slots, keys, order_of, scratch_slot, sort
 
@@ -82,8 +83,7 @@ def narrow_plan(descriptor: SegmentDescriptor, fold: SegmentFold) -> policy.Fold
 
 def fold_steps(descriptor: SegmentDescriptor, target: Target, fold: SegmentFold) -> tuple[list[Step], list[Slot]]:
     """The launches of a fold over ids in order, and the slots of the carries between them."""
-    plan, scalars = narrow_plan(descriptor, fold), descriptor.embedding_dim * fold.monoid.width
-    rows = Rows(descriptor, *fold.all_layouts)
+    plan, rows = narrow_plan(descriptor, fold), Rows(descriptor, *fold.all_layouts)
     staged = None if isinstance(plan, policy.FoldShortRuns) else _staged(descriptor, target, rows, plan is not None, fold)
     if staged:
         launch, tiling = staged
@@ -92,8 +92,9 @@ def fold_steps(descriptor: SegmentDescriptor, target: Target, fold: SegmentFold)
     # whether permuted rows are narrow depends on their layout, and the workspace must do for every layout
     exact = plan is not None and not fold.order.row_index
     most = tiling.entries if exact else _most_entries(descriptor, target)
-    slots = carry_slots(most, scalars, fold.state_of(descriptor.element)) if most > 2 else []
-    combine = [combine_carries(descriptor, rows, fold, tiling.entries, target)] if tiling.row_blocks > 1 else []
+    if most <= 2:
+        return [launch], []
+    combine, slots = carries_steps(descriptor, rows, fold, tiling.entries if tiling.row_blocks > 1 else 0, most, target)
     return [launch, *combine], slots
 
 
@@ -104,43 +105,6 @@ def _short(descriptor: SegmentDescriptor) -> bool:
 
 def _most_entries(descriptor: SegmentDescriptor, target: Target) -> int:
     return Tiling.most_entries(tuned(policy.FoldTiles()), descriptor.num_inputs, target.multiprocessors, _short(descriptor))
-
-
-def carry_arguments(several: bool) -> dict[str, str]:
-    """The arguments of a kernel for the slots of carries; NULL unless there are ``several`` row blocks."""
-    return {name: name if several else NULL for name in ("carry_ids", "carry_counts", "carry_states")}
-
-
-def carry_slots(entries: int, scalars: int, state: str) -> list[Slot]:
-    """An id, a count and ``scalars`` scalars of states for every carry."""
-    return [Slot("carry_ids", "i64", entries), Slot("carry_counts", "i64", entries), Slot("carry_states", state, entries * scalars)]
-
-
-def combine_carries(
-    descriptor: SegmentDescriptor, rows: Rows, fold: SegmentFold, entries: int, target: Target, blank: bool = False, count: str = NULL
-) -> Launch:  # fmt: skip
-    """The launch that combines carries; ``rows`` are those of source and output.
-
-    Where ``count`` is given, ``count[0]`` is the number of carries, at most ``entries``. Only the device knows it, so few blocks walk them.
-    """
-    value, columns = descriptor.element, descriptor.embedding_dim
-    state = fold.state_of(value)
-    plan, most, counted = policy_of.fold_carries(fold.monoid.hungry), rows.vector, count != NULL
-    while most > 1 and most * fold.monoid.width * BY_NAME[state].itemsize > plan.vector_bytes:
-        most //= 2
-    vector, lanes, share = carries_shape(plan, entries, columns, most)
-    (blocks, threads, shared), tile, chunks = carries_launch(entries, columns, vector, lanes, plan.threads_per_block, share)
-    spec = kernel_spec(
-        "fold_carries", threads, plan.min_blocks_per_multiprocessor, monoid=fold.monoid.name, value=value, result=fold.result, vector=vector,
-        lanes=lanes, blank=blank, guarded=fold.guarded, counted=counted, dims=rows.dims, **constants(plan),
-    )  # fmt: skip
-    arguments = {
-        **carry_arguments(True), "guard": count if counted else fold.guard, "output": fold.output, "entries": entries, "columns": columns,
-        "segments": descriptor.num_segments, "chunks": chunks, "tile": tile, "share": share, "empty": fold.empty,
-        "correction": taken(descriptor, fold.monoid), "output_row": rows.steps[1], "shape": rows.shape, "output_strides": rows.strides[1],
-    }  # fmt: skip
-    blocks = min(blocks, plan.grid_blocks_per_multiprocessor * target.multiprocessors) if counted else blocks
-    return Launch(spec, (blocks, threads, shared), arguments)
 
 
 def _launch(tiling: Tiling, descriptor: SegmentDescriptor, fold: SegmentFold) -> tuple[int, int, int]:
@@ -218,7 +182,7 @@ def _staged(
     """
     value, monoid, order = BY_NAME[descriptor.element], fold.monoid, fold.order
     plan = policy_of.fold_staged(value.name, rows.vector, monoid)
-    direct = order.packed and not (order.row_index or fold.other or fold.guarded or monoid.foreign) and fold.cleared == NULL
+    direct = order.packed and not (order.row_index or fold.other or monoid.foreign) and fold.cleared == NULL
     if not (direct and rows.is_contiguous(0) and rows.strides[1] == (1,)):
         return None
     if monoid.pivot_terms == "" if narrow else not monoid.heavy and rows.vector == value.vector:
@@ -232,10 +196,10 @@ def _staged(
     tiling = Tiling.of_staged(plan, descriptor.num_inputs, stage, target.multiprocessors)
     spec = kernel_spec(
         "fold_staged", tiling.threads, plan.min_blocks_per_multiprocessor, monoid=monoid.name, value=descriptor.element, result=fold.result,
-        index=order.index, vector=vector, fills=fold.fills, **constants(plan),
+        index=order.index, vector=vector, fills=fold.fills, guarded=fold.guarded, **constants(plan),
     )  # fmt: skip
     arguments = {
-        "input": fold.source, "ids": order.ids, "output": fold.output, **carry_arguments(tiling.row_blocks > 1),
+        "input": fold.source, "ids": order.ids, "guard": fold.guard, "output": fold.output, **carry_arguments(tiling.row_blocks > 1),
         "rows": descriptor.num_inputs, "columns": rows.columns, "segments": descriptor.num_segments, "tile": tiling.tile, "stage": stage,
         "row_blocks": tiling.row_blocks, "width": width, "reciprocal": half_reciprocal_of(width), "empty": fold.empty,
         "correction": taken(descriptor, monoid), "output_row": rows.steps[1],

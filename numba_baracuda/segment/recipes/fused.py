@@ -11,8 +11,9 @@ from ...core.dtypes import BY_NAME
 from ...core.op import NULL, Clear, Launch, Layout, Op, Slot, Step, Target
 from ...core.policy import constants, tuned
 from ...core.sizes import plain
-from ..policy import FoldAndBroadcast, FoldAndBroadcastStaged, FoldNarrow
-from ..tiling import Tiling, half_reciprocal_of, staged_runs_bytes, staged_runs_rows
+from .. import policy_of
+from ..policy import FoldAndBroadcast, FoldNarrow
+from ..tiling import Tiling, half_reciprocal_of, staged_runs_bytes, staged_runs_columns, staged_runs_rows
 from .common import Rows, is_flat, kernel_spec, taken
 from .order import Order
 
@@ -51,7 +52,7 @@ def fold_and_broadcast(
         "columns": columns, "segments": segments, "correction": taken(descriptor, monoid_of(gradient.fold)),
     }  # fmt: skip
     if rows.vector == 1 or columns < (plan.min_columns_apart if apart else plan.min_columns):
-        return _staged(descriptor, gradient, order, arguments)
+        return _staged(descriptor, target, gradient, order, arguments)
     if not apart:
         rows.vector = min(rows.vector, max(1, plan.vector_bytes // BY_NAME[descriptor.element].itemsize))
     shape = Tiling(n, columns, rows.vector, plan.tile_rows, plan.threads_per_block, plan.max_group_threads)
@@ -67,24 +68,27 @@ def fold_and_broadcast(
 
 
 def _look(descriptor: SegmentDescriptor, order: Order, span: int) -> list[Step]:
-    """Sets ``LONG`` where an id has twice ``span`` rows, or fewer but ``span`` at least."""
+    """Sets ``LONG`` where an id has twice ``span`` rows, or fewer but more than ``span``."""
     n = descriptor.num_inputs
     arguments = {"ids": order.ids, "guard": LONG.name, "rows": n, "span": span, "ids_step": order.step}
     look = Launch(kernel_spec("find_long_run", index=order.index), Tiling.of_ids(ceil_div(n, span)).launch, arguments)
     return [Clear(LONG.name), look]
 
 
-def _staged(descriptor: SegmentDescriptor, gradient: Gradient, order: Order, arguments: dict[str, Any]) -> list[Step]:
+def _staged(descriptor: SegmentDescriptor, target: Target, gradient: Gradient, order: Order, arguments: dict[str, Any]) -> list[Step]:
     """The same launches for rows that are too narrow for groups, by way of shared memory; none for rows of which a lane has several at a time."""
-    plan, value, n = tuned(FoldAndBroadcastStaged()), BY_NAME[descriptor.element], descriptor.num_inputs
+    plan, value = policy_of.fold_and_broadcast_staged(target, descriptor.element, monoid_of(gradient.fold)), BY_NAME[descriptor.element]
+    n = descriptor.num_inputs
     row_bytes, id_bytes, columns = plain(descriptor.row_size) * len(gradient.rows), BY_NAME[order.index].itemsize, plain(descriptor.embedding_dim)
     few = n < plan.min_segment_rows * descriptor.num_segments
     if few or not order.packed or descriptor.row_size <= tuned(FoldNarrow()).max_row_bytes or row_bytes > plan.max_row_bytes:
         return []
-    tile, reach = staged_runs_rows(plan, row_bytes, value.itemsize)
+    tile, reach = staged_runs_rows(plan, row_bytes, id_bytes, value.itemsize)
+    width, vector, apart = staged_runs_columns(plan, columns)
     spec = kernel_spec(
-        "fold_and_broadcast_staged", plan.threads_per_block, gradient=gradient.name, value=value.name, index=order.index, **constants(plan)
-    )
-    arguments |= {"tile": tile, "reach": reach, "reciprocal": half_reciprocal_of(columns)}
+        "fold_and_broadcast_staged", plan.threads_per_block, plan.min_blocks_per_multiprocessor, gradient=gradient.name, value=value.name,
+        index=order.index, vector=vector, apart=apart, **constants(plan),
+    )  # fmt: skip
+    arguments |= {"tile": tile, "reach": reach, "width": width, "reciprocal": half_reciprocal_of(width)}
     launch = Launch(spec, (ceil_div(n, tile), plan.threads_per_block, staged_runs_bytes(tile, reach, row_bytes, id_bytes)), arguments)
     return [*_look(descriptor, order, plan.long_rows), launch]

@@ -11,8 +11,9 @@ from ...core.op import NULL, Launch, Layout, Op, Recipe, Slot, Sort, Step, Targe
 from ...core.policy import tuned
 from .. import policy, policy_of
 from ..tiling import RANGE, RANGE_BITS, RANGE_TILE, RANGE_WORDS, SEARCHERS, THREADS, Tiling
+from .carries import carry_arguments, carry_slots, combine_carries
 from .common import Rows, check_slots, checks, ids_step, kernel_spec, packed, taken
-from .fold import SegmentFold, carry_arguments, carry_slots, combine_carries, ragged, unpairable
+from .fold import SegmentFold, ragged, unpairable
 from .order import Order, key_slots, keys, number_rows, scratch_slot
 
 if TYPE_CHECKING:
