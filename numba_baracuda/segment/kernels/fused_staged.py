@@ -147,7 +147,6 @@ def fold_and_broadcast_staged(
                     one_g[0] = g[place]
                 if has_y:
                     one_y[0] = y[place]
-            begin_run(run, first + begin)
             if swapped:
                 walk(run, staged, int32(w_at + at), at, pitch, length, first + begin, 0)
             else:

@@ -6,20 +6,21 @@ from typing import Any
 from numba import cuda
 from numba.cuda.types import int32, int64, uint16, uint32
 
-from ...algebra import monoid_of
+from ...algebra import SUM, monoid_of
 from ...core.dtypes import BY_NAME
-from ...device.build import opaque
+from ...device.build import opaque, pointer_at
 from ...device.stage import await_copies, commit_copies, copy_async
 from ...device.vector import LOAD_SHARED
+from ...device.warp import warp_scan
 from ...kernels.elements import accumulator_type
 from ...runtime import jit
 from ...runtime.parameters import Ptr, Scalar
 from ..policy import FoldStaged
 from ..tiling import Tiling
-from .common import clamp, half_row_of, last_id_of, rotate_blocks
+from .common import clamp, half_row_of, last_id_of, rotate_blocks, row_offset_of
 from .edges import edge_functions_of
 from .gaps import gap_filler, share_blocks, short_gap_fillers
-from .states import run_states_of
+from .states import heads_of, run_states_of
 from .sums import open_run_of
 
 #: bytes that ``copy_async`` copies
@@ -51,44 +52,56 @@ def begin_copies(array: Any, first: Any, count: Any, size: Any, shared: Any, at:
 
 @functools.cache
 def run_walker_of(monoid: str, value: str, vector: int, result: str, rows: int, operands: int = 1) -> Any:
-    """``walk(run, staged, at, other_at, row_step, left, here, level)`` appends ``left`` rows in shared memory to a new run; returns how many.
+    """``walk(run, staged, at, other_at, row_step, left, here, level)`` makes a run of ``left`` rows in shared memory, which may be none.
 
     A row has ``vector`` elements from ``staged[at]`` on, and of two ``operands`` as many from ``staged[other_at]`` on. Rows are ``row_step`` elements
     and 2^``level`` positions apart, from position ``here`` on. A lane loads ``rows`` rows before it uses the first.
     """
     open_run, uses_positions, paired = open_run_of(monoid, value, vector, result), monoid_of(monoid).uses_positions, operands > 1
-    recentre, append_row, append_rows = open_run.recentre, open_run.append, open_run.append_batch(rows, uses_positions)
+    recentre, begin_rows = open_run.recentre, open_run.begin_batch(rows, uses_positions)
+    append_whole = open_run.append_batch(rows, uses_positions, settled=True)
+    append_some = open_run.append_batch(rows - 1, uses_positions, counted=True, settled=True)
     load, element, whole, batch_size = LOAD_SHARED[vector], jit.SCALARS[value], (1 << rows) - 1, rows * vector
     others_size = batch_size if paired else 1
 
     @jit.device
-    def walk(run: Any, staged: Any, at: Any, other_at: Any, row_step: Any, left: Any, here: Any, level: Any) -> Any:
+    def walk(run: Any, staged: Any, at: Any, other_at: Any, row_step: Any, left: Any, here: Any, level: Any) -> None:
         batch = cuda.local.array(batch_size, element)
         others = cuda.local.array(others_size, element)
         positions = cuda.local.array(rows, int64)
-        folded, apart = int32(0), int32(1 << level)
-        while left >= rows:
-            for u in range(rows):
+        apart, length = int32(1 << level), left
+        for u in range(rows):
+            if uses_positions:
+                positions[u] = here + u * apart
+            if u < left:
                 load(staged, at + u * row_step, batch, u * vector)
                 if paired:
                     load(staged, other_at + u * row_step, others, u * vector)
-                if uses_positions:
-                    positions[u] = here + u * apart
-            if folded >= 8 * rows and folded & (folded - 1) == 0:
-                recentre(run, folded)
-            append_rows(run, batch, others, positions, here, whole, folded)
-            folded, left, at, here = int32(folded + rows), int32(left - rows), int32(at + rows * row_step), here + rows * apart
-            if paired:
-                other_at = int32(other_at + rows * row_step)
+        begin_rows(run, batch, others, positions, here, left)
+        left, mark = int32(left - rows), int32(length - 8 * rows)
         while left > 0:
-            load(staged, at, batch, 0)
-            if paired:
-                load(staged, other_at, others, 0)
-            append_row(run, batch, others, 0, here, folded)
-            folded, left, at, here = int32(folded + 1), int32(left - 1), int32(opaque(at + row_step)), here + apart
-            if paired:
-                other_at = int32(other_at + row_step)
-        return folded
+            at, other_at, here = int32(at + rows * row_step), int32(other_at + rows * row_step), here + rows * apart
+            if uses_positions:
+                for u in range(rows):
+                    positions[u] = here + u * apart
+            if left < rows:
+                for u in range(rows - 1):
+                    if u < left:
+                        load(staged, at + u * row_step, batch, u * vector)
+                        if paired:
+                            load(staged, other_at + u * row_step, others, u * vector)
+                append_some(run, batch, others, positions, here, left, rows)
+            else:
+                for u in range(rows):
+                    load(staged, at + u * row_step, batch, u * vector)
+                    if paired:
+                        load(staged, other_at + u * row_step, others, u * vector)
+                # each time that the number of rows has doubled
+                if left == mark:
+                    recentre(run, int32(length - left))
+                    mark = int32(left + left - length)
+                append_whole(run, batch, others, positions, here, whole, rows)
+            left = int32(opaque(left - rows))
 
     return walk
 
@@ -119,13 +132,16 @@ def fold_staged(
     reset, combine_left, store_result = fold.reset, fold.combine_left, fold.store_result
     scalars, state_type = fold.scalars, fold.state_type
     open_run = open_run_of(monoid, value, vector, result)
-    begin_run, close_shared, run_scalars = open_run.begin, open_run.close_shared, open_run.scalars
+    close_shared, run_scalars = open_run.close_shared, open_run.scalars
     walk = run_walker_of(monoid, value, vector, result, items_per_thread)
     save_edge, save_last_edge, combine_edges = edge_functions_of(monoid, value, vector, result)
     fill_short_gap, fill_between = short_gap_fillers(index, result, vector, fold.store_vector, fills=fills)
     fill_long_gaps = gap_filler(result, vector, 1, threads_per_block, fold.store_vector)
     await_stage = await_copies(0)
-    last_id = last_id_of(index)
+    last_id, each, unsigned = last_id_of(index), BY_NAME[index].vector, jit.SCALARS["u" + index[1:]]
+    row_at = row_offset_of(index)
+    load_bound = load_id = LOAD_SHARED[1]
+    load_ids, heads_among, heads_before = LOAD_SHARED[each], heads_of(each), warp_scan(SUM, int32, exclusive=True)
     warps, state_size = threads_per_block // 32, state_type.bitwidth // 8
     edges = 2 * warps
 
@@ -139,6 +155,9 @@ def fold_staged(
         staged_ids = cuda.shared.array(0, index_type)
         shared_states = cuda.shared.array(0, state_type)
         begins = cuda.shared.array(0, uint16)
+        batch_ids = cuda.local.array(each, index_type)
+        id_pair = cuda.local.array(2, index_type)
+        bounds = cuda.local.array(2, uint16)
         edge_ids = cuda.shared.array(edges, int64)
         edge_counts = cuda.shared.array(edges, int64)
         run = cuda.local.array(run_scalars, state_type)
@@ -155,9 +174,11 @@ def fold_staged(
         stage_size, states_at = int32(step * row_size), int32(warps * step * (row_size * size + id_size))
         own_rows, own_ids = int32(warp * stage_size), int32(warps * stage_size * size // id_size + warp * step)
         own_begins = int32((states_at + edges * wide * scalars * state_size) // 2 + warp * (step + 2))
+        held, held_ids, held_begins = pointer_at(staged, own_rows), pointer_at(staged_ids, own_ids), pointer_at(begins, own_begins)
         first_state = int32(states_at // state_size)
-        leading, last, below = int32(2 * warp), index_type(opaque(last_id(segments))), int32((1 << lane) - 1)
+        leading, last = int32(2 * warp), index_type(opaque(last_id(segments)))
         opened = int32(first_state + (leading + 1) * wide * scalars)
+        most = unsigned(unsigned(last) + unsigned(1))
         first = (block * warps + warp) * tile
         length = int32(max(min(tile, rows - first), 0))
         # the run that is open between steps, the same in all lanes: id and first row
@@ -183,64 +204,70 @@ def fold_staged(
             cuda.syncwarp()
             heads = int32(0)
             if count > 0 and staged_ids[uint32(own_ids + count - 1)] != current:
-                # a lane looks whether there are heads among 32 rows; ids ascend
-                row, met = int32(32 * lane), False
-                if row < count:
-                    past = current if row == 0 else staged_ids[uint32(own_ids + row - 1)]
-                    met = past != staged_ids[uint32(own_ids + min(row + 31, count - 1))]
-                those = cuda.ballot_sync(-1, met)
-                while those != 0:
-                    row, met = int32(32 * (cuda.ffs(those) - 1) + lane), False
-                    those = int32(those & (those - 1))
-                    if row < count:
-                        past = current if row == 0 else staged_ids[uint32(own_ids + row - 1)]
-                        met = past != staged_ids[uint32(own_ids + row)]
-                    found = cuda.ballot_sync(-1, met)
-                    if met:
-                        begins[uint32(own_begins + 1 + heads + cuda.popc(int32(found & below)))] = uint16(row)
-                    heads = int32(heads + cuda.popc(found))
+                # ids ascend, so else there are no heads
+                row, past = int32(lane * each), current
+                while int32(row - lane * each) < count:
+                    if row + each <= count:
+                        load_ids(held_ids, row, batch_ids, 0)
+                    else:
+                        for k in range(each):
+                            batch_ids[k] = staged_ids[uint32(own_ids + min(int32(row + k), int32(count - 1)))]
+                    met = heads_among(batch_ids, past)
+                    if cuda.ballot_sync(-1, met != 0) != 0:
+                        number = int32(own_begins + 1 + heads + heads_before(int32(cuda.popc(met))))
+                        for k in range(each):
+                            if int32(met >> k) & 1:
+                                begins[uint32(number)], number = uint16(row + k), int32(number + 1)
+                        heads = int32(cuda.shfl_sync(-1, number, 31) - own_begins - 1)
+                    past, row = cuda.shfl_sync(-1, batch_ids[each - 1], 31), int32(opaque(row + 32 * each))
             if lane == 0:
                 begins[uint32(own_begins)] = uint16(0)
                 begins[uint32(own_begins + heads + 1)] = uint16(count)
             cuda.syncwarp()
             # as many lanes share a run as make up a warp
             runs = int32((heads + 1) * wide)
-            level = int32(min(max(cuda.clz(runs) - 26, 0), 5))
-            shares = int32(1 << level)
-            item, items = lane, int32(runs << level)
-            while int32(item - lane) < items:
-                share, taken = int32(item & (shares - 1)), int32(item >> level)
+            level = cuda.shfl_sync(-1, int32(min(max(int32(cuda.clz(runs) - 26), int32(0)), int32(5))), 0)
+            row_step = cuda.shfl_sync(-1, int32(row_size << level), 0)
+            shares, first_end, last_begin = int32(1 << level), int32(wide << level), int32((heads * wide << level) - 31)
+            turn, turns = int32(0), int32(runs << level)
+            while turn < turns:
+                item = int32(turn + lane)
+                share, taken = int32(item & (shares - 1)), uint32(item) >> uint32(level)
                 number = half_row_of(taken, reciprocal)
-                column, active = int32(taken - number * wide), item < items
+                column, active = int32(taken - number * wide), number <= heads
                 number = int32(min(number, heads))
-                begin, end = int32(begins[uint32(own_begins + number)]), int32(begins[uint32(own_begins + number + 1)])
-                left = int32(int32(end - begin - share + shares - 1) >> level) if active else int32(0)
-                at, here = int32(own_rows + (begin + share) * row_size + column * vector), first + position + begin + share
-                begin_run(run, here)
-                folded = walk(run, staged, at, at, int32(row_size << level), left, here, level)
-                close_shared(run, share, shares, folded, int32(end - begin), states)
-                owner = active and share == 0
-                its_rows, identifier = int32(end - begin), current
-                if owner:
-                    if number == 0:
+                load_bound(held_begins, number, bounds, 0)
+                load_bound(held_begins, number + 1, bounds, 1)
+                begin, end = int32(bounds[0]), int32(bounds[1])
+                left = int32(uint32(end - begin + shares - 1 - share) >> uint32(level)) if active else int32(0)
+                at, here = int32((begin + share) * row_size + column * vector), first + position + begin + share
+                walk(run, held, at, at, row_step, left, here, level)
+                close_shared(run, share, shares, left, int32(end - begin), states)
+                its_rows = int32(end - begin)
+                # only these lanes may have the first or the last run of the stage
+                if turn < first_end or turn >= last_begin:
+                    owner = active and share == 0
+                    if owner and number == 0:
                         for k in range(scalars):
                             scratch[k] = shared_states[uint32(opened + column + k * wide)]
                         combine_left(states, scratch)
                         its_rows = int32(its_rows + position - begun)
-                    else:
-                        identifier = staged_ids[uint32(own_ids + begin)]
-                        past = staged_ids[uint32(own_ids + begin - 1)] if begin > 0 else current
-                        fill_between(output, past, identifier, last, output_row, int64(column * vector), vector, empty)
-                cuda.syncwarp()
-                if owner:
-                    if number == heads:
+                    cuda.syncwarp()
+                    if owner and number == heads:
                         for k in range(scalars):
                             shared_states[uint32(opened + column + k * wide)] = states[k]
-                    elif number == 0 and edge == leading:
+                    elif owner and number == 0 and edge == leading:
                         save_edge(edge_ids, edge_counts, shared_states, edge, first_state, wide, column, clamp(current, segments), its_rows, states)
-                    elif 0 <= identifier <= last:
-                        store_result(output, int64(identifier) * output_row + column * vector, vector, states, its_rows, correction)
-                item = int32(opaque(item + 32))
+                        its_rows = int32(0)
+                if share == 0 and number < heads:
+                    load_id(held_ids, begin, id_pair, 0)
+                    load_id(held_ids, end, id_pair, 1)
+                    # the first run may have begun before, and have no rows here
+                    identifier = current if number == 0 else id_pair[0]
+                    fill_between(output, identifier, id_pair[1], last, output_row, int64(column * vector), vector, empty)
+                    if its_rows > 0 and unsigned(identifier) < most:
+                        store_result(output, row_at(identifier, output_row) + column * vector, vector, states, its_rows, correction)
+                turn = int32(opaque(turn + 32))
             if heads > 0:
                 edge, begun = int32(leading + 1), int32(position + begins[uint32(own_begins + heads)])
                 current = staged_ids[uint32(own_ids + count - 1)]
