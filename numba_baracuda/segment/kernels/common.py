@@ -55,10 +55,6 @@ multiply_high_wide = ptx(
     "multiply_high_wide", "mul.hi.u64 $0, $1, $2;", uint64, (uint64, uint64), lambda x, y: x * y >> 64, "The upper 64 bits of x · y.",
 )  # fmt: skip
 
-multiply_wide = ptx(
-    "multiply_wide", "mul.wide.s32 $0, $1, $2;", int64, (int32, int32), lambda x, y: x * y, "x · y as a number of 64 bits, by one instruction.",
-)  # fmt: skip
-
 
 @jit.device
 def first_row_of(offset: Any, reciprocal: Any) -> Any:
@@ -85,14 +81,6 @@ def row_of(offset: Any, reciprocal: Any) -> Any:
 def half_row_of(offset: Any, reciprocal: Any) -> Any:
     """:func:`row_of` where ``reciprocal`` is :func:`~..tiling.half_reciprocal_of` the columns, of which there may be one."""
     return int32(multiply_high(uint32(offset) << uint32(1), uint32(reciprocal)))
-
-
-@functools.cache
-def row_offset_of(index: str) -> Any:
-    """``row_offset(identifier, row)``: their product. An int32 holds ``row``, so that with an id of 32 bits it takes one instruction."""
-    if index == "i32":
-        return jit.device(lambda identifier, row: multiply_wide(identifier, int32(row)))
-    return jit.device(lambda identifier, row: int64(identifier) * int64(row))
 
 
 def coded_type(value: str) -> Any:

@@ -6,25 +6,26 @@ from typing import Any
 from numba import cuda
 from numba.cuda.types import int32, int64, uint16, uint32
 
-from ...algebra import SUM, monoid_of
+from ...algebra import monoid_of
 from ...core.dtypes import BY_NAME
 from ...device.build import opaque, pointer_at
 from ...device.stage import await_copies, commit_copies, copy_async
 from ...device.vector import LOAD_SHARED
-from ...device.warp import warp_scan
 from ...kernels.elements import accumulator_type
 from ...runtime import jit
 from ...runtime.parameters import Ptr, Scalar
 from ..policy import FoldStaged
 from ..tiling import Tiling
-from .common import clamp, half_row_of, last_id_of, rotate_blocks, row_offset_of
+from .common import clamp, half_row_of, last_id_of, rotate_blocks
 from .edges import edge_functions_of
 from .gaps import gap_filler, share_blocks, short_gap_fillers
-from .states import heads_of, run_states_of
+from .states import heads_behind, run_states_of
 from .sums import open_run_of
 
 #: bytes that ``copy_async`` copies
 _PIECE = 16
+#: ids that a lane looks at together
+_LOOKED_AT = 8
 
 
 @jit.device
@@ -73,10 +74,10 @@ def run_walker_of(monoid: str, value: str, vector: int, result: str, rows: int, 
         for u in range(rows):
             if uses_positions:
                 positions[u] = here + u * apart
-            if u < left:
-                load(staged, at + u * row_step, batch, u * vector)
-                if paired:
-                    load(staged, other_at + u * row_step, others, u * vector)
+            ahead = int32(max(min(int32(u), int32(left - 1)), int32(0)) * row_step) if u > 0 else int32(0)
+            load(staged, at + ahead, batch, u * vector)
+            if paired:
+                load(staged, other_at + ahead, others, u * vector)
         begin_rows(run, batch, others, positions, here, left)
         left, mark = int32(left - rows), int32(length - 8 * rows)
         while left > 0:
@@ -86,10 +87,10 @@ def run_walker_of(monoid: str, value: str, vector: int, result: str, rows: int, 
                     positions[u] = here + u * apart
             if left < rows:
                 for u in range(rows - 1):
-                    if u < left:
-                        load(staged, at + u * row_step, batch, u * vector)
-                        if paired:
-                            load(staged, other_at + u * row_step, others, u * vector)
+                    ahead = int32(min(int32(u), int32(left - 1)) * row_step) if u > 0 else int32(0)
+                    load(staged, at + ahead, batch, u * vector)
+                    if paired:
+                        load(staged, other_at + ahead, others, u * vector)
                 append_some(run, batch, others, positions, here, left, rows)
             else:
                 for u in range(rows):
@@ -138,10 +139,9 @@ def fold_staged(
     fill_short_gap, fill_between = short_gap_fillers(index, result, vector, fold.store_vector, fills=fills)
     fill_long_gaps = gap_filler(result, vector, 1, threads_per_block, fold.store_vector)
     await_stage = await_copies(0)
-    last_id, each, unsigned = last_id_of(index), BY_NAME[index].vector, jit.SCALARS["u" + index[1:]]
-    row_at = row_offset_of(index)
+    last_id, unsigned, wide_ids, each = last_id_of(index), jit.SCALARS["u" + index[1:]], BY_NAME[index].vector, _LOOKED_AT
     load_bound = load_id = LOAD_SHARED[1]
-    load_ids, heads_among, heads_before = LOAD_SHARED[each], heads_of(each), warp_scan(SUM, int32, exclusive=True)
+    load_ids, heads_among, number_bits = LOAD_SHARED[wide_ids], heads_behind(each), each.bit_length()
     warps, state_size = threads_per_block // 32, state_type.bitwidth // 8
     edges = 2 * warps
 
@@ -176,18 +176,19 @@ def fold_staged(
         own_begins = int32((states_at + edges * wide * scalars * state_size) // 2 + warp * (step + 2))
         held, held_ids, held_begins = pointer_at(staged, own_rows), pointer_at(staged_ids, own_ids), pointer_at(begins, own_begins)
         first_state = int32(states_at // state_size)
-        leading, last = int32(2 * warp), index_type(opaque(last_id(segments)))
+        leading, last, up_to = int32(2 * warp), index_type(opaque(last_id(segments))), int32((2 << lane) - 1)
         opened = int32(first_state + (leading + 1) * wide * scalars)
         most = unsigned(unsigned(last) + unsigned(1))
         first = (block * warps + warp) * tile
-        length = int32(max(min(tile, rows - first), 0))
+        # from lane 0, which keeps the compiler from computing it anew wherever it is used; so are other numbers below
+        length = cuda.shfl_sync(-1, int32(max(min(tile, rows - first), 0)), 0)
         # the run that is open between steps, the same in all lanes: id and first row
         current, begun, edge = index_type(-1), int32(0), leading
         if length > 0:
             current = ids[first]
         position = int32(0)
         while position < length or position == 0:
-            count = int32(min(step, length - position))
+            count = int32(min(step, int32(length - position)))
             begin_copies(input, (first + position) * columns, int32(count * row_size), size, staged, own_rows, lane, 32)
             begin_copies(ids, first + position, count, id_size, staged_ids, own_ids, lane, 32)
             commit_copies()
@@ -205,31 +206,40 @@ def fold_staged(
             heads = int32(0)
             if count > 0 and staged_ids[uint32(own_ids + count - 1)] != current:
                 # ids ascend, so else there are no heads
-                row, past = int32(lane * each), current
+                row = int32(lane * each)
                 while int32(row - lane * each) < count:
-                    if row + each <= count:
-                        load_ids(held_ids, row, batch_ids, 0)
+                    past = current
+                    if row > 0:
+                        load_id(held_ids, int32(min(row, count) - 1), id_pair, 0)
+                        past = id_pair[0]
+                    if int32(row + each) <= count:
+                        for k in range(0, each, wide_ids):
+                            load_ids(held_ids, row + k, batch_ids, k)
                     else:
                         for k in range(each):
-                            batch_ids[k] = staged_ids[uint32(own_ids + min(int32(row + k), int32(count - 1)))]
+                            load_id(held_ids, int32(min(int32(row + k), int32(count - 1))), batch_ids, k)
                     met = heads_among(batch_ids, past)
                     if cuda.ballot_sync(-1, met != 0) != 0:
-                        number = int32(own_begins + 1 + heads + heads_before(int32(cuda.popc(met))))
-                        for k in range(each):
-                            if int32(met >> k) & 1:
-                                begins[uint32(number)], number = uint16(row + k), int32(number + 1)
-                        heads = int32(cuda.shfl_sync(-1, number, 31) - own_begins - 1)
-                    past, row = cuda.shfl_sync(-1, batch_ids[each - 1], 31), int32(opaque(row + 32 * each))
+                        # the bits of the lanes' numbers of heads, whose sum over the lanes up to this one numbers its last one
+                        own, number = int32(cuda.popc(met)), heads
+                        for k in range(number_bits):
+                            number = int32(number + (cuda.popc(int32(cuda.ballot_sync(-1, int32(own >> k) & 1) & up_to)) << k))
+                        heads = cuda.shfl_sync(-1, number, 31)
+                        while met != 0:
+                            highest = int32(31 - cuda.clz(met))
+                            begins[uint32(own_begins + number)] = uint16(row + highest)
+                            met, number = int32(met ^ int32(1 << highest)), int32(opaque(number - 1))
+                    row = int32(opaque(row + 32 * each))
             if lane == 0:
                 begins[uint32(own_begins)] = uint16(0)
                 begins[uint32(own_begins + heads + 1)] = uint16(count)
             cuda.syncwarp()
             # as many lanes share a run as make up a warp
             runs = int32((heads + 1) * wide)
-            level = cuda.shfl_sync(-1, int32(min(max(int32(cuda.clz(runs) - 26), int32(0)), int32(5))), 0)
+            level = cuda.shfl_sync(-1, int32(max(int32(cuda.clz(runs) - 27), int32(0))), 0)
             row_step = cuda.shfl_sync(-1, int32(row_size << level), 0)
             shares, first_end, last_begin = int32(1 << level), int32(wide << level), int32((heads * wide << level) - 31)
-            turn, turns = int32(0), int32(runs << level)
+            turn, turns = int32(0), int32(runs << level) if count > 0 else int32(0)
             while turn < turns:
                 item = int32(turn + lane)
                 share, taken = int32(item & (shares - 1)), uint32(item) >> uint32(level)
@@ -240,7 +250,8 @@ def fold_staged(
                 load_bound(held_begins, number + 1, bounds, 1)
                 begin, end = int32(bounds[0]), int32(bounds[1])
                 left = int32(uint32(end - begin + shares - 1 - share) >> uint32(level)) if active else int32(0)
-                at, here = int32((begin + share) * row_size + column * vector), first + position + begin + share
+                skipped = share if left > 0 else int32(0)
+                at, here = int32((begin + skipped) * row_size + column * vector), first + position + begin + share
                 walk(run, held, at, at, row_step, left, here, level)
                 close_shared(run, share, shares, left, int32(end - begin), states)
                 its_rows = int32(end - begin)
@@ -266,7 +277,7 @@ def fold_staged(
                     identifier = current if number == 0 else id_pair[0]
                     fill_between(output, identifier, id_pair[1], last, output_row, int64(column * vector), vector, empty)
                     if its_rows > 0 and unsigned(identifier) < most:
-                        store_result(output, row_at(identifier, output_row) + column * vector, vector, states, its_rows, correction)
+                        store_result(output, int64(unsigned(identifier)) * output_row + column * vector, vector, states, its_rows, correction)
                 turn = int32(opaque(turn + 32))
             if heads > 0:
                 edge, begun = int32(leading + 1), int32(position + begins[uint32(own_begins + heads)])

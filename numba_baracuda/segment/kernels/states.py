@@ -128,22 +128,36 @@ def run_states_of(monoid: str, value: str, vector: int, result: str, store_vecto
 
 
 @functools.cache
-def heads_of(share: int) -> Any:
-    """``heads(batch_ids, current)``: bit u is set where row u of a lane's ``share`` rows has another id than the row before it.
-
-    A lane's rows follow those of the lane below; ``current`` is the id before the first lane's. All lanes of a warp call it.
+def heads_behind(share: int) -> Any:
+    """``heads(batch_ids, previous)``: bit u is set where row u of a lane's ``share`` rows has another id than the row before it, the first than
+    ``previous``.
     """
+
+    @jit.device
+    def heads(batch_ids: Any, previous: Any) -> Any:
+        found = int32(batch_ids[0] != previous)
+        for u in range(1, share):
+            if batch_ids[u] != batch_ids[u - 1]:
+                found = int32(found | 1 << u)
+        return found
+
+    return heads
+
+
+@functools.cache
+def heads_of(share: int) -> Any:
+    """``heads(batch_ids, current)``: the same where a lane's rows follow those of the lane below; ``current`` is the id before the first lane's.
+
+    All lanes of a warp call it.
+    """
+    behind = heads_behind(share)
 
     @jit.device
     def heads(batch_ids: Any, current: Any) -> Any:
         previous = cuda.shfl_up_sync(-1, batch_ids[share - 1], 1)
         if cuda.laneid == 0:
             previous = current
-        found = int32(batch_ids[0] != previous)
-        for u in range(1, share):
-            if batch_ids[u] != batch_ids[u - 1]:
-                found = int32(found | 1 << u)
-        return found
+        return behind(batch_ids, previous)
 
     return heads
 

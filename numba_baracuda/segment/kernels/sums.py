@@ -146,7 +146,7 @@ class PivotedRun(OpenRun):
         super().__init__(states, monoid, value, vector)
         typed, kind = typed_monoid(monoid, value), accumulator_type(value)
         terms, rebase, pivot_state = jit.device(typed.pivot_terms), jit.device(typed.rebase), jit.device(typed.pivot_state)
-        widen, reset, width = conversions_of(value)[0], states.reset, typed.width
+        widen, width = conversions_of(value)[0], typed.width
         (get, put), (_, put_state), scalars = state_accessors(3), state_accessors(width), 3 * vector
 
         @jit.device
@@ -178,11 +178,11 @@ class PivotedRun(OpenRun):
 
         @jit.device
         def close(run: Any, count: Any, states: Any) -> None:
-            reset(states)
-            if count > 0:
-                for v in range(vector):
-                    pivot, first, second = get(run, 3 * v, 1)
-                    put_state(states, v * width, 1, pivot_state(pivot, first, second, kind(count), kind(1)))
+            # the sums of no rows, and their pivot, are 0; the first scalar of a state is its count
+            for v in range(vector):
+                pivot, first, second = get(run, 3 * v, 1)
+                put_state(states, v * width, 1, pivot_state(pivot, first, second, kind(max(count, int32(1))), kind(1)))
+                states[v * width] = kind(count)
 
         @jit.device
         def close_shared(run: Any, share: Any, shares: Any, own: Any, count: Any, states: Any) -> None:
