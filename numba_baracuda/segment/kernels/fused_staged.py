@@ -16,10 +16,11 @@ from ...runtime.parameters import Ptr, Scalar
 from ..policy import FoldAndBroadcastStaged
 from ..tiling import STAGED_CHUNKS
 from .common import half_row_of
-from .staged import begin_copies, run_walker_of
+from .staged import begin_copies
 from .states import run_states_of
 from .sums import open_run_of
 from .vjp import element_vjp_of
+from .walk import run_walker_of
 
 
 @jit.kernel
@@ -54,7 +55,7 @@ def fold_and_broadcast_staged(
         run_walker_of(grad.fold, value, 1, state, items_per_thread, len(grad.over)),
     )
     unsigned = jit.SCALARS["u" + index[1:]]
-    begin_run, close_run, finish_states, element_vjp = open_run.begin, open_run.close, fold.finish_states, element_vjp_of(gradient, value)
+    close_run, finish_states, element_vjp = open_run.close, fold.finish_states, element_vjp_of(gradient, value)
     has_w, has_g, has_y = len(grad.rows) > 1, len(grad.segments) > 0, len(grad.segments) > 1
     swapped, warps, piece = grad.over[0] != grad.rows[0], threads // 32, BY_NAME[value].vector
     load_piece, store_piece, await_stage = LOAD_SHARED[piece], STORE_STREAM[piece], await_copies(0)

@@ -1,12 +1,10 @@
 """The ragged fold of rows that warps copy to shared memory, tile by tile, wherever a row begins."""
 
-import functools
 from typing import Any
 
 from numba import cuda
 from numba.cuda.types import int32, int64, uint16, uint32
 
-from ...algebra import monoid_of
 from ...core.dtypes import BY_NAME
 from ...device.build import opaque, pointer_at
 from ...device.stage import await_copies, commit_copies, copy_async
@@ -21,6 +19,7 @@ from .edges import edge_functions_of
 from .gaps import gap_filler, share_blocks, short_gap_fillers
 from .states import heads_behind, run_states_of
 from .sums import open_run_of
+from .walk import run_walker_of
 
 #: bytes that ``copy_async`` copies
 _PIECE = 16
@@ -49,62 +48,6 @@ def begin_copies(array: Any, first: Any, count: Any, size: Any, shared: Any, at:
         for k in range(each - 1):
             if k < left:
                 shared[uint32(target + k)] = array[source + k]
-
-
-@functools.cache
-def run_walker_of(monoid: str, value: str, vector: int, result: str, rows: int, operands: int = 1) -> Any:
-    """``walk(run, staged, at, other_at, row_step, left, here, level)`` makes a run of ``left`` rows in shared memory, which may be none.
-
-    A row has ``vector`` elements from ``staged[at]`` on, and of two ``operands`` as many from ``staged[other_at]`` on. Rows are ``row_step`` elements
-    and 2^``level`` positions apart, from position ``here`` on. A lane loads ``rows`` rows before it uses the first.
-    """
-    open_run, uses_positions, paired = open_run_of(monoid, value, vector, result), monoid_of(monoid).uses_positions, operands > 1
-    recentre, begin_rows = open_run.recentre, open_run.begin_batch(rows, uses_positions)
-    append_whole = open_run.append_batch(rows, uses_positions, settled=True)
-    append_some = open_run.append_batch(rows - 1, uses_positions, counted=True, settled=True)
-    load, element, whole, batch_size = LOAD_SHARED[vector], jit.SCALARS[value], (1 << rows) - 1, rows * vector
-    others_size = batch_size if paired else 1
-
-    @jit.device
-    def walk(run: Any, staged: Any, at: Any, other_at: Any, row_step: Any, left: Any, here: Any, level: Any) -> None:
-        batch = cuda.local.array(batch_size, element)
-        others = cuda.local.array(others_size, element)
-        positions = cuda.local.array(rows, int64)
-        apart, length = int32(1 << level), left
-        for u in range(rows):
-            if uses_positions:
-                positions[u] = here + u * apart
-            ahead = int32(max(min(int32(u), int32(left - 1)), int32(0)) * row_step) if u > 0 else int32(0)
-            load(staged, at + ahead, batch, u * vector)
-            if paired:
-                load(staged, other_at + ahead, others, u * vector)
-        begin_rows(run, batch, others, positions, here, left)
-        left, mark = int32(left - rows), int32(length - 8 * rows)
-        while left > 0:
-            at, other_at, here = int32(at + rows * row_step), int32(other_at + rows * row_step), here + rows * apart
-            if uses_positions:
-                for u in range(rows):
-                    positions[u] = here + u * apart
-            if left < rows:
-                for u in range(rows - 1):
-                    ahead = int32(min(int32(u), int32(left - 1)) * row_step) if u > 0 else int32(0)
-                    load(staged, at + ahead, batch, u * vector)
-                    if paired:
-                        load(staged, other_at + ahead, others, u * vector)
-                append_some(run, batch, others, positions, here, left, rows)
-            else:
-                for u in range(rows):
-                    load(staged, at + u * row_step, batch, u * vector)
-                    if paired:
-                        load(staged, other_at + u * row_step, others, u * vector)
-                # each time that the number of rows has doubled
-                if left == mark:
-                    recentre(run, int32(length - left))
-                    mark = int32(left + left - length)
-                append_whole(run, batch, others, positions, here, whole, rows)
-            left = int32(opaque(left - rows))
-
-    return walk
 
 
 @jit.kernel

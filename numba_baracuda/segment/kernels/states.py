@@ -175,7 +175,23 @@ def lane_scan(states: RunStates, lanes: int = 1) -> Any:
             distance = lanes << step
             for k in range(scalars):
                 scratch[k] = cuda.shfl_up_sync(-1, states[k], distance)
-            if cuda.laneid - distance >= start:
+            if int32(cuda.laneid - distance) >= start:
                 combine_left(states, scratch)
 
     return scan
+
+
+@functools.cache
+def states_below(scalars: int) -> Any:
+    """``fetch(states, first_states, scratch)``: ``scratch`` gets the states of the lane below, and in lane 0 ``first_states``. All lanes call it."""
+
+    @jit.device
+    def fetch(states: Any, first_states: Any, scratch: Any) -> None:
+        for k in range(scalars):
+            scratch[k] = cuda.shfl_up_sync(-1, states[k], 1)
+        # behind all shuffles: between them, the compiler would make branches of which each has the others
+        if cuda.laneid == 0:
+            for k in range(scalars):
+                scratch[k] = first_states[k]
+
+    return fetch

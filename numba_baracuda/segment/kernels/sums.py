@@ -82,7 +82,8 @@ class OpenRun:
         """``append(run, elements, other_elements, indices, first, inside, before)``: appends some of ``rows`` rows of a batch to ``before`` ones.
 
         Row u is one of them if bit u of ``inside`` is set; at least one is. Its position is ``indices[u]`` where they are ``indexed``, else
-        ``first`` + u. ``counted``: ``inside`` is instead how many of them, the first ones, there are. ``settled``: whether a batch was appended before.
+        ``first`` + u. ``counted``: ``inside`` is instead how many of them, the first ones, there are. ``settled``: whether a batch was appended
+        before.
         """
         vector, append_row, is_inside = self.vector, self._append_row, _insider(counted)
 
