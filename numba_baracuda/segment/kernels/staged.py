@@ -5,6 +5,7 @@ from typing import Any
 from numba import cuda
 from numba.cuda.types import int32, int64, uint16, uint32
 
+from ...algebra import monoid_of
 from ...core.dtypes import BY_NAME
 from ...device.build import opaque, pointer_at
 from ...device.stage import await_copies, commit_copies, copy_async
@@ -77,7 +78,8 @@ def fold_staged(
     scalars, state_type = fold.scalars, fold.state_type
     open_run = open_run_of(monoid, value, vector, result)
     close_shared, run_scalars = open_run.close_shared, open_run.scalars
-    walk = run_walker_of(monoid, value, vector, result, items_per_thread)
+    crowded = monoid_of(monoid).any_pivot and vector * size == 16
+    walk = run_walker_of(monoid, value, vector, result, items_per_thread // 2 if crowded else items_per_thread)
     save_edge, save_last_edge, combine_edges = edge_functions_of(monoid, value, vector, result)
     fill_short_gap, fill_between = short_gap_fillers(index, result, vector, fold.store_vector, fills=fills)
     fill_long_gaps = gap_filler(result, vector, 1, threads_per_block, fold.store_vector)
