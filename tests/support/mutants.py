@@ -194,7 +194,7 @@ KNOWN: dict[str, dict[str, str]] = {
             "a warp without rows would fill what lies behind the last segment, which is nothing",
     },
     "segment/sums": {
-        "PivotedRun.append_batch.append: guard: before < rows in if before < rows:": "recentres with every batch, which takes longer",
+        "PivotedRun.append_batch.append: guard: before < rows in if not settled and before < rows:": "recentres with every batch, which takes longer",
         "PivotedRun.__init__.close_shared: guard: shares > 1 in if shares > 1:": "saves a change of the pivot to itself",
         "PivotedRun.__init__.close_shared: guard: own > 0 in if own > 0:":
             "sums of no rows stay 0 about any pivot that is finite, and are NaN about others, as those of its rows are",

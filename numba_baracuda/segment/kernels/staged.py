@@ -181,7 +181,7 @@ def fold_staged(
             cuda.syncwarp()
             # as many lanes share a run as make up a warp
             runs = int32((heads + 1) * wide)
-            level = cuda.shfl_sync(-1, int32(max(int32(cuda.clz(runs) - 27), int32(0))), 0)
+            level = cuda.shfl_sync(-1, int32(max(int32(cuda.clz(int32(runs - 1)) - 27), int32(0))), 0)
             row_step = cuda.shfl_sync(-1, int32(row_size << level), 0)
             shares, first_end, last_begin = int32(1 << level), int32(wide << level), int32((heads * wide << level) - 31)
             turn, turns = int32(0), int32(runs << level) if count > 0 else int32(0)

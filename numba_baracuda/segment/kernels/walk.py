@@ -39,7 +39,7 @@ def run_walker_of(monoid: str, value: str, vector: int, result: str, rows: int, 
         for u in range(rows):
             if uses_positions:
                 positions[u] = here + u * apart
-            ahead = int32(max(min(int32(u), int32(left - 1)), int32(0)) * row_step) if u > 0 else int32(0)
+            ahead = int32(max(min(int32(u), int32(left - 1)), int32(0)) * row_step)
             load(staged, at + ahead, batch, u * vector)
             if paired:
                 load(staged, other_at + ahead, others, u * vector)
@@ -52,7 +52,7 @@ def run_walker_of(monoid: str, value: str, vector: int, result: str, rows: int, 
                     positions[u] = here + u * apart
             if left < rows:
                 for u in range(rows - 1):
-                    ahead = int32(min(int32(u), int32(left - 1)) * row_step) if u > 0 else int32(0)
+                    ahead = int32(min(int32(u), int32(left - 1)) * row_step)
                     load(staged, at + ahead, batch, u * vector)
                     if paired:
                         load(staged, other_at + ahead, others, u * vector)
