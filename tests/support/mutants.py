@@ -186,6 +186,12 @@ KNOWN: dict[str, dict[str, str]] = {
     },
     "segment/staged": {
         "begin_copies: guard: left > 0 in if left > 0:": "saves to look at each element that a lane has not",
+        "fold_staged.fold_staged: guard: turn < first_end in if turn < first_end or turn >= last_begin:":
+            "looks in every turn which lanes have the first or the last run, which takes longer",
+        "fold_staged.fold_staged: guard: turn >= last_begin in if turn < first_end or turn >= last_begin:":
+            "looks in every turn which lanes have the first or the last run, which takes longer",
+        "fold_staged.fold_staged: guard: its_rows > 0 in if its_rows > 0 and unsigned(identifier) < most:":
+            "stores what a part of a run gives, which is overwritten by what the run gives when the edges are combined",
     },
     "segment/edges": {
         "edge_functions_of.combine_edges: guard: edge_counts[edge] > 0 in if edge_counts[edge] > 0:":
