@@ -194,7 +194,7 @@ opaque_pointer = define(
     "opaque_pointer", ["pointer"], _opaque_pointer,
     """The pointer, but LLVM cannot see where it comes from: what is added to it is computed once, and not anew at every access of a shared array.
 
-    It reaches shared memory by accesses that are for it alone, as ``load_N_shared``.
+    It reaches shared memory by accesses that are for it alone, as ``load_N_shared`` and ``store_N_shared``.
     """,
 )  # fmt: skip
 means(opaque_pointer)(lambda pointer: pointer)

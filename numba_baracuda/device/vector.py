@@ -173,6 +173,7 @@ LOAD_DIRECT = _table("load_N_direct", "ld.global.nc.L1::no_allocate", " by the r
 LOAD_SHARED = _table("load_N_shared", "shared", " from shared memory, whatever of the pointer's origin the compiler knows")
 STORE = _table("store_N", "", "")
 STORE_STREAM = _table("store_N_stream", "st.global.cs", ", first to be evicted: for global data that is not read again soon")
+STORE_SHARED = _table("store_N_shared", "shared", " to shared memory, whatever of the pointer's origin the compiler knows")
 
 load_1, load_2, load_4, load_8, load_16 = LOAD.values()
 load_1_once, load_2_once, load_4_once, load_8_once, load_16_once = LOAD_ONCE.values()
@@ -181,6 +182,7 @@ load_1_direct, load_2_direct, load_4_direct, load_8_direct, load_16_direct = LOA
 load_1_shared, load_2_shared, load_4_shared, load_8_shared, load_16_shared = LOAD_SHARED.values()
 store_1, store_2, store_4, store_8, store_16 = STORE.values()
 store_1_stream, store_2_stream, store_4_stream, store_8_stream, store_16_stream = STORE_STREAM.values()
+store_1_shared, store_2_shared, store_4_shared, store_8_shared, store_16_shared = STORE_SHARED.values()
 
 
 def _aligned_span(pointer: Any, first: Any, last: Any, count: Any) -> Any:

@@ -146,7 +146,8 @@ class FoldStaged(Policy):
     """
 
     threads_per_block: int = compiled(128, THREADS)
-    items_per_thread: int = compiled(4, (2, 4, 8))  #: rows that a thread loads from shared memory before it uses the first
+    #: Rows that a thread loads from shared memory before it uses the first; half as many, of 16 bytes each, with sums about any pivot.
+    items_per_thread: int = compiled(4, (2, 4, 8))
     columns_per_thread: int = chosen(4, 1, 2, 4)  #: most columns of a thread
     max_columns: int = 16  #: columns of a row at most
     max_vectors: int = 80  #: vectors of a row at most with sums about a pivot, or states of more than two scalars

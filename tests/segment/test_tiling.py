@@ -190,7 +190,7 @@ def _launches(
         ("segment_norm2", 8, {}, "fold_staged"),
         ("segment_norm2", 2, {}, "fold_narrow"),
         ("segment_var", 3, {}, "fold_staged"),
-        ("segment_var", 2, {"segments": 1 << 17}, "fold_short_runs"),
+        ("segment_var", 2, {"segments": 1 << 17}, "fold_staged"),
         ("segment_sum", 17, {}, "fold_tiles"),
         ("segment_argmax", 8, {}, "fold_staged"),
         ("segment_argmax", 341, {}, "fold_tiles"),

@@ -19,10 +19,11 @@ from ...runtime.parameters import Ptr, Scalar
 from ..policy import FoldAndBroadcastStaged
 from ..tiling import STAGED_ROWS
 from .common import half_row_of
-from .staged import begin_copies, run_walker_of, staged_loader
+from .staged import begin_copies
 from .states import run_states_of
 from .sums import open_run_of
 from .vjp import element_vjp_of
+from .walk import run_walker_of, staged_loader
 
 
 @jit.kernel
@@ -51,7 +52,7 @@ def fold_and_broadcast_staged(
     fold, open_run = run_states_of(grad.fold, value, vector, state), open_run_of(grad.fold, value, vector, state)
     walk, load = run_walker_of(grad.fold, value, vector, state, items_per_thread, len(grad.over), apart), staged_loader(vector, apart)
     unsigned = jit.SCALARS["u" + index[1:]]
-    begin_run, close_run, finish_states, element_vjp = open_run.begin, open_run.close, fold.finish_states, element_vjp_of(gradient, value)
+    close_run, finish_states, element_vjp = open_run.close, fold.finish_states, element_vjp_of(gradient, value)
     has_w, has_g, has_y = len(grad.rows) > 1, len(grad.segments) > 0, len(grad.segments) > 1
     swapped, warps, piece = grad.over[0] != grad.rows[0], threads // 32, BY_NAME[value].vector
     load_piece, store_piece, store_vector = LOAD_SHARED[piece], STORE_STREAM[piece], STORE[1 if apart else vector]
@@ -186,7 +187,6 @@ def fold_and_broadcast_staged(
                         some_g[v] = g[place + v * distance]
                     if has_y:
                         some_y[v] = y[place + v * distance]
-            begin_run(run, first + begin)
             if swapped:
                 walk(run, staged, int32(w_at + at), at, distance, pitch, length, first + begin, 0)
             else:

@@ -17,7 +17,7 @@ from ..tiling import Tiling
 from .common import clamp, last_id_of, rotate_blocks
 from .edges import edge_functions_of, tile_end_of
 from .gaps import gap_filler, share_blocks, short_gap_fillers
-from .states import heads_of, lane_scan, run_states_of
+from .states import heads_of, lane_scan, run_states_of, states_below
 from .sums import open_run_of
 
 
@@ -45,7 +45,7 @@ def fold_narrow(
     fold = run_states_of(monoid, value, columns, result, store_vector)
     begin_run = fold.begin_run
     store_result, scalars, state_type = fold.store_result, fold.scalars, fold.state_type
-    scan = lane_scan(fold)
+    scan, fetch_below = lane_scan(fold), states_below(scalars)
     open_run = open_run_of(monoid, value, columns, result, store_vector=store_vector)
     begin_rows, append_row, close_run, run_scalars = open_run.begin, open_run.append, open_run.close, open_run.scalars
     resume, join = open_run.resume, open_run.join
@@ -147,10 +147,7 @@ def fold_narrow(
                 opened = cuda.shfl_sync(-1, mine + opening, max(source, 0))
                 if source < 0:
                     opened = begun
-                for k in range(scalars):
-                    scratch[k] = cuda.shfl_up_sync(-1, states[k], 1)
-                    if lane == 0:
-                        scratch[k] = open_states[k]
+                fetch_below(states, open_states, scratch)
                 rest, begin, leads = heads, int32(0), edge == leading and source < 0
                 while rest != 0:
                     head = int32(cuda.ffs(rest) - 1)

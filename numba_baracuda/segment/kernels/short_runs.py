@@ -3,12 +3,12 @@
 from typing import Any
 
 from numba import cuda
-from numba.cuda.types import int16, int32, int64, uint32
+from numba.cuda.types import int16, int32, int64
 
 from ...algebra import SUM, monoid_of
 from ...core.dtypes import BY_NAME
-from ...device.build import opaque
-from ...device.vector import LOAD_DIRECT, LOAD_ONCE, STORE_STREAM
+from ...device.build import opaque, pointer_at
+from ...device.vector import LOAD_DIRECT, LOAD_ONCE, LOAD_SHARED, STORE_SHARED, STORE_STREAM
 from ...device.warp import warp_scan
 from ...kernels.elements import accumulator_type
 from ...runtime import jit
@@ -18,8 +18,14 @@ from ..tiling import Tiling
 from .common import clamp, last_id_of, rotate_blocks
 from .edges import edge_functions_of, tile_end_of
 from .gaps import gap_filler, share_blocks, short_gap_fillers
-from .states import heads_of, lane_scan, run_states_of
+from .states import heads_of, lane_scan, run_states_of, states_below
 from .sums import open_run_of
+
+
+@jit.device
+def place_of(number: Any) -> Any:
+    """Where the run ``number`` that ends in a step lies among those of its warp, with an element left out after every 32."""
+    return int32(number + (int32(number) >> 5))
 
 
 @jit.kernel
@@ -50,14 +56,14 @@ def fold_short_runs(
     fold = run_states_of(monoid, value, columns, result, store_vector)
     reset, combine_left = fold.reset, fold.combine_left
     store_result, scalars, state_type = fold.store_result, fold.scalars, fold.state_type
-    scan = lane_scan(fold)
+    scan, fetch_below = lane_scan(fold), states_below(scalars)
     open_run = open_run_of(monoid, value, columns, result, store_vector=store_vector)
     begin_rows, append_row, close_run, run_scalars = open_run.begin, open_run.append, open_run.close, open_run.scalars
     save_edge, _, _ = edge_functions_of(monoid, value, columns, result, store_vector)
     end_tiles, heads_among = tile_end_of(monoid, value, columns, result, store_vector, fills), heads_of(share)
     fill_short_gap, fill_between = short_gap_fillers(index, result, columns, store_vector, fills=fills, many=True)
     fill_long_gaps = gap_filler(result, store_vector, 1, threads_per_block, many=True)
-    last_id = last_id_of(index)
+    last_id, unsigned, load_shared, store_shared = last_id_of(index), jit.SCALARS["u" + index[1:]], LOAD_SHARED[1], STORE_SHARED[1]
     wide, wide_ids = BY_NAME[value].vector, BY_NAME[index].vector
     load, load_ids, store = LOAD_ONCE[wide], LOAD_ONCE[wide_ids], STORE_STREAM[wide]
     row_index_type, wide_row_indices = jit.SCALARS[row_index or "i64"], BY_NAME[row_index or "i64"].vector
@@ -68,7 +74,7 @@ def fold_short_runs(
     others_size = batch_size if paired else 1
     edges = 2 * warps
     shared_states = edges * scalars
-    # of each warp the runs that end in a step, with an element left out after every 32, so that lanes ``share`` runs apart use banks of their own
+    # of each warp the runs that end in a step, where :func:`place_of` says, so that lanes ``share`` runs apart use banks of their own
     ended_size = warps * 33 * share
     ended_scalars = scalars * ended_size
     before = warp_scan(SUM, int32, exclusive=True)
@@ -94,6 +100,8 @@ def fold_short_runs(
         others = cuda.local.array(others_size, element)
         batch_ids = cuda.local.array(share, index_type)
         row_indices = cuda.local.array(share, row_index_type)
+        one_id = cuda.local.array(1, index_type)
+        one_row = cuda.local.array(1, int16)
         zeros = cuda.local.array(wide, element)
         looks, block = share_blocks(row_blocks)
         if guarded and guard[0] == 0:
@@ -103,11 +111,13 @@ def fold_short_runs(
             return
         block = rotate_blocks(block, row_blocks)
         warp, lane = int32(cuda.threadIdx.x >> 5), int32(cuda.laneid)
-        room = int32(warp * (33 * share))
+        up_to, room = int32((2 << lane) - 1), int32(warp * (33 * share))
+        held_states, held_ids, held_rows = pointer_at(ended_states, room), pointer_at(next_ids, room), pointer_at(next_rows, room)
         first = (block * warps + warp) * tile
         length = int32(max(min(tile, rows - first), 0))
         # the run that is open between steps, the same in all lanes: id, first row, states
-        leading, last = int32(2 * warp), last_id(segments)
+        leading, last = int32(2 * warp), index_type(opaque(last_id(segments)))
+        most = unsigned(unsigned(last) + unsigned(1))
         current, begun, edge = index_type(-1), int32(0), leading
         reset(open_states)
         for k in range(wide):
@@ -153,7 +163,7 @@ def fold_short_runs(
                             others[u * columns + v] = other[source * other_row + v]
                         if clears and mine + u < length:
                             cleared[row * columns + v] = element(0)
-            valid = int32(min(max(length - mine, 0), share))
+            valid = int32(min(max(int32(length - mine), int32(0)), int32(share)))
             heads = heads_among(batch_ids, current)
             headed, mine_first, count = cuda.ballot_sync(-1, heads != 0), int32(0), int32(0)
             if headed != 0:
@@ -168,10 +178,11 @@ def fold_short_runs(
                         close_run(run, u - head, states)
                     else:
                         reset(states)
-                    slot = uint32(room + at + (at >> 5))
+                    slot, one_row[0] = place_of(at), int16(lane * share + u)
                     for k in range(scalars):
-                        ended_states[k * ended_size + slot] = states[k]
-                    next_ids[slot], next_rows[slot] = batch_ids[u], int16(lane * share + u)
+                        store_shared(held_states, slot + k * ended_size, states, k)
+                    store_shared(held_ids, slot, batch_ids, u)
+                    store_shared(held_rows, slot, one_row, 0)
                     at, head = int32(at + 1), int32(u)
                     begin_rows(run, here)
                 if u < valid:
@@ -179,37 +190,41 @@ def fold_short_runs(
             close_run(run, valid - head, states)
             if lane == 0 and heads == 0:
                 combine_left(states, open_states)
-            scan(states, scratch, max(31 - cuda.clz(int32(headed & ((2 << lane) - 1))), 0))
+            scan(states, scratch, int32(max(int32(31 - cuda.clz(int32(headed & up_to))), int32(0))))
             if headed != 0:
-                for k in range(scalars):
-                    scratch[k] = cuda.shfl_up_sync(-1, states[k], 1)
-                    if lane == 0:
-                        scratch[k] = open_states[k]
+                fetch_below(states, open_states, scratch)
                 if heads != 0:
-                    slot = uint32(room + mine_first + (mine_first >> 5))
+                    slot = place_of(mine_first)
                     for k in range(scalars):
-                        ended[k] = ended_states[k * ended_size + slot]
+                        load_shared(held_states, slot + k * ended_size, ended, k)
                     combine_left(ended, scratch)
                     for k in range(scalars):
-                        ended_states[k * ended_size + slot] = ended[k]
+                        store_shared(held_states, slot + k * ended_size, ended, k)
                 cuda.syncwarp()
                 at = lane
                 while at < count:
-                    slot, past = uint32(room + at + (at >> 5)), uint32(room + at - 1 + (at - 1 >> 5))
-                    leads = at == 0
-                    identifier = current if leads else next_ids[past]
-                    opened = begun if leads else int32(position + next_rows[past])
-                    following, its_rows = next_ids[slot], int32(position + next_rows[slot] - opened)
+                    slot, identifier, opened, leads = place_of(at), current, begun, at == 0
+                    load_shared(held_ids, slot, one_id, 0)
+                    load_shared(held_rows, slot, one_row, 0)
+                    following, its_rows = one_id[0], int32(position + one_row[0])
+                    if not leads:
+                        past = place_of(int32(at - 1))
+                        load_shared(held_ids, past, one_id, 0)
+                        load_shared(held_rows, past, one_row, 0)
+                        identifier, opened = one_id[0], int32(position + one_row[0])
+                    its_rows = int32(its_rows - opened)
                     for k in range(scalars):
-                        ended[k] = ended_states[k * ended_size + slot]
+                        load_shared(held_states, slot + k * ended_size, ended, k)
                     if leads and edge == leading:
                         save_edge(edge_ids, edge_counts, edge_states, edge, 0, 1, 0, clamp(identifier, segments), its_rows, ended)
-                    elif 0 <= identifier <= last:
-                        store_result(output, int64(identifier) * output_row, columns, ended, its_rows, correction)
+                    elif unsigned(identifier) < most:
+                        store_result(output, int64(unsigned(identifier)) * output_row, columns, ended, its_rows, correction)
                     fill_between(output, identifier, following, last, output_row, 0, columns, empty)
                     at = int32(opaque(at + 32))
-                slot = uint32(room + count - 1 + (count - 1 >> 5))
-                current, begun, edge = next_ids[slot], int32(position + next_rows[slot]), int32(leading + 1)
+                slot = place_of(int32(count - 1))
+                load_shared(held_ids, slot, one_id, 0)
+                load_shared(held_rows, slot, one_row, 0)
+                current, begun, edge = one_id[0], int32(position + one_row[0]), int32(leading + 1)
                 cuda.syncwarp()
             for k in range(scalars):
                 open_states[k] = cuda.shfl_sync(-1, states[k], 31)

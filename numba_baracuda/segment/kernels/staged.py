@@ -1,6 +1,5 @@
 """The ragged fold of rows that warps copy to shared memory, tile by tile, wherever a row begins."""
 
-import functools
 from typing import Any
 
 from numba import cuda
@@ -8,7 +7,7 @@ from numba.cuda.types import int32, int64, uint16, uint32
 
 from ...algebra import monoid_of
 from ...core.dtypes import BY_NAME
-from ...device.build import opaque
+from ...device.build import opaque, pointer_at
 from ...device.stage import await_copies, commit_copies, copy_async
 from ...device.vector import LOAD_SHARED
 from ...kernels.elements import accumulator_type
@@ -19,11 +18,14 @@ from ..tiling import Tiling
 from .common import clamp, half_row_of, last_id_of, rotate_blocks
 from .edges import edge_functions_of
 from .gaps import gap_filler, share_blocks, short_gap_fillers
-from .states import run_states_of
+from .states import heads_behind, run_states_of
 from .sums import open_run_of
+from .walk import run_walker_of
 
 #: bytes that ``copy_async`` copies
 _PIECE = 16
+#: ids that a lane looks at together
+_LOOKED_AT = 8
 
 
 @jit.device
@@ -47,68 +49,6 @@ def begin_copies(array: Any, first: Any, count: Any, size: Any, shared: Any, at:
         for k in range(each - 1):
             if k < left:
                 shared[uint32(target + k)] = array[source + k]
-
-
-@functools.cache
-def staged_loader(vector: int, apart: bool) -> Any:
-    """``load(staged, at, distance, batch, k)``: ``vector`` elements of shared memory, neighbours or ``distance`` elements ``apart``."""
-    load_vector = LOAD_SHARED[1 if apart else vector]
-
-    @jit.device
-    def load(staged: Any, at: Any, distance: Any, batch: Any, k: Any) -> None:
-        if apart:
-            for v in range(vector):
-                batch[k + v] = staged[uint32(at + v * distance)]
-        else:
-            load_vector(staged, at, batch, k)
-
-    return load
-
-
-@functools.cache
-def run_walker_of(monoid: str, value: str, vector: int, result: str, rows: int, operands: int = 1, apart: bool = False) -> Any:
-    """``walk(run, staged, at, other_at, distance, row_step, left, here, level)`` appends ``left`` rows in shared memory to a new run; returns how
-    many.
-
-    A row has ``vector`` elements from ``staged[at]`` on, and of two ``operands`` as many from ``staged[other_at]`` on: neighbours, or ``distance``
-    elements ``apart``. Rows are ``row_step`` elements and 2^``level`` positions apart, from position ``here`` on. A lane loads ``rows`` rows before
-    it uses the first.
-    """
-    open_run, uses_positions, paired = open_run_of(monoid, value, vector, result), monoid_of(monoid).uses_positions, operands > 1
-    recentre, append_row, append_rows = open_run.recentre, open_run.append, open_run.append_batch(rows, uses_positions)
-    load, element, whole, batch_size = staged_loader(vector, apart), jit.SCALARS[value], (1 << rows) - 1, rows * vector
-    others_size = batch_size if paired else 1
-
-    @jit.device
-    def walk(run: Any, staged: Any, at: Any, other_at: Any, distance: Any, row_step: Any, left: Any, here: Any, level: Any) -> Any:
-        batch = cuda.local.array(batch_size, element)
-        others = cuda.local.array(others_size, element)
-        positions = cuda.local.array(rows, int64)
-        folded, apart = int32(0), int32(1 << level)
-        while left >= rows:
-            for u in range(rows):
-                load(staged, at + u * row_step, distance, batch, u * vector)
-                if paired:
-                    load(staged, other_at + u * row_step, distance, others, u * vector)
-                if uses_positions:
-                    positions[u] = here + u * apart
-            if folded >= 8 * rows and folded & (folded - 1) == 0:
-                recentre(run, folded)
-            append_rows(run, batch, others, positions, here, whole, folded)
-            folded, left, at, here = int32(folded + rows), int32(left - rows), int32(at + rows * row_step), here + rows * apart
-            if paired:
-                other_at = int32(other_at + rows * row_step)
-        while left > 0:
-            load(staged, at, distance, batch, 0)
-            if paired:
-                load(staged, other_at, distance, others, 0)
-            append_row(run, batch, others, 0, here, folded)
-            folded, left, at, here = int32(folded + 1), int32(left - 1), int32(opaque(at + row_step)), here + apart
-            if paired:
-                other_at = int32(other_at + row_step)
-        return folded
-
-    return walk
 
 
 @jit.kernel
@@ -137,13 +77,16 @@ def fold_staged(
     reset, combine_left, store_result = fold.reset, fold.combine_left, fold.store_result
     scalars, state_type = fold.scalars, fold.state_type
     open_run = open_run_of(monoid, value, vector, result)
-    begin_run, close_shared, run_scalars = open_run.begin, open_run.close_shared, open_run.scalars
-    walk = run_walker_of(monoid, value, vector, result, items_per_thread)
+    close_shared, run_scalars = open_run.close_shared, open_run.scalars
+    crowded = monoid_of(monoid).any_pivot and vector * size == 16
+    walk = run_walker_of(monoid, value, vector, result, items_per_thread // 2 if crowded else items_per_thread)
     save_edge, save_last_edge, combine_edges = edge_functions_of(monoid, value, vector, result)
     fill_short_gap, fill_between = short_gap_fillers(index, result, vector, fold.store_vector, fills=fills)
     fill_long_gaps = gap_filler(result, vector, 1, threads_per_block, fold.store_vector)
     await_stage = await_copies(0)
-    last_id = last_id_of(index)
+    last_id, unsigned, wide_ids, each = last_id_of(index), jit.SCALARS["u" + index[1:]], BY_NAME[index].vector, _LOOKED_AT
+    load_bound = load_id = LOAD_SHARED[1]
+    load_ids, heads_among, number_bits = LOAD_SHARED[wide_ids], heads_behind(each), each.bit_length()
     warps, state_size = threads_per_block // 32, state_type.bitwidth // 8
     edges = 2 * warps
 
@@ -157,6 +100,9 @@ def fold_staged(
         staged_ids = cuda.shared.array(0, index_type)
         shared_states = cuda.shared.array(0, state_type)
         begins = cuda.shared.array(0, uint16)
+        batch_ids = cuda.local.array(each, index_type)
+        id_pair = cuda.local.array(2, index_type)
+        bounds = cuda.local.array(2, uint16)
         edge_ids = cuda.shared.array(edges, int64)
         edge_counts = cuda.shared.array(edges, int64)
         run = cuda.local.array(run_scalars, state_type)
@@ -175,18 +121,21 @@ def fold_staged(
         stage_size, states_at = int32(step * row_size), int32(warps * step * (row_size * size + id_size))
         own_rows, own_ids = int32(warp * stage_size), int32(warps * stage_size * size // id_size + warp * step)
         own_begins = int32((states_at + edges * wide * scalars * state_size) // 2 + warp * (step + 2))
+        held, held_ids, held_begins = pointer_at(staged, own_rows), pointer_at(staged_ids, own_ids), pointer_at(begins, own_begins)
         first_state = int32(states_at // state_size)
-        leading, last, below = int32(2 * warp), index_type(opaque(last_id(segments))), int32((1 << lane) - 1)
+        leading, last, up_to = int32(2 * warp), index_type(opaque(last_id(segments))), int32((2 << lane) - 1)
         opened = int32(first_state + (leading + 1) * wide * scalars)
+        most = unsigned(unsigned(last) + unsigned(1))
         first = (block * warps + warp) * tile
-        length = int32(max(min(tile, rows - first), 0))
+        # from lane 0, which keeps the compiler from computing it anew wherever it is used; so are other numbers below
+        length = cuda.shfl_sync(-1, int32(max(min(tile, rows - first), 0)), 0)
         # the run that is open between steps, the same in all lanes: id and first row
         current, begun, edge = index_type(-1), int32(0), leading
         if length > 0:
             current = ids[first]
         position = int32(0)
         while position < length or position == 0:
-            count = int32(min(step, length - position))
+            count = int32(min(step, int32(length - position)))
             begin_copies(input, (first + position) * columns, int32(count * row_size), size, staged, own_rows, lane, 32)
             begin_copies(ids, first + position, count, id_size, staged_ids, own_ids, lane, 32)
             commit_copies()
@@ -203,64 +152,80 @@ def fold_staged(
             cuda.syncwarp()
             heads = int32(0)
             if count > 0 and staged_ids[uint32(own_ids + count - 1)] != current:
-                # a lane looks whether there are heads among 32 rows; ids ascend
-                row, met = int32(32 * lane), False
-                if row < count:
-                    past = current if row == 0 else staged_ids[uint32(own_ids + row - 1)]
-                    met = past != staged_ids[uint32(own_ids + min(row + 31, count - 1))]
-                those = cuda.ballot_sync(-1, met)
-                while those != 0:
-                    row, met = int32(32 * (cuda.ffs(those) - 1) + lane), False
-                    those = int32(those & (those - 1))
-                    if row < count:
-                        past = current if row == 0 else staged_ids[uint32(own_ids + row - 1)]
-                        met = past != staged_ids[uint32(own_ids + row)]
-                    found = cuda.ballot_sync(-1, met)
-                    if met:
-                        begins[uint32(own_begins + 1 + heads + cuda.popc(int32(found & below)))] = uint16(row)
-                    heads = int32(heads + cuda.popc(found))
+                # ids ascend, so else there are no heads
+                row = int32(lane * each)
+                while int32(row - lane * each) < count:
+                    past = current
+                    if row > 0:
+                        load_id(held_ids, int32(min(row, count) - 1), id_pair, 0)
+                        past = id_pair[0]
+                    if int32(row + each) <= count:
+                        for k in range(0, each, wide_ids):
+                            load_ids(held_ids, row + k, batch_ids, k)
+                    else:
+                        for k in range(each):
+                            load_id(held_ids, int32(min(int32(row + k), int32(count - 1))), batch_ids, k)
+                    met = heads_among(batch_ids, past)
+                    if cuda.ballot_sync(-1, met != 0) != 0:
+                        # the bits of the lanes' numbers of heads, whose sum over the lanes up to this one numbers its last one
+                        own, number = int32(cuda.popc(met)), heads
+                        for k in range(number_bits):
+                            number = int32(number + (cuda.popc(int32(cuda.ballot_sync(-1, int32(own >> k) & 1) & up_to)) << k))
+                        heads = cuda.shfl_sync(-1, number, 31)
+                        while met != 0:
+                            highest = int32(31 - cuda.clz(met))
+                            begins[uint32(own_begins + number)] = uint16(row + highest)
+                            met, number = int32(met ^ int32(1 << highest)), int32(opaque(number - 1))
+                    row = int32(opaque(row + 32 * each))
             if lane == 0:
                 begins[uint32(own_begins)] = uint16(0)
                 begins[uint32(own_begins + heads + 1)] = uint16(count)
             cuda.syncwarp()
             # as many lanes share a run as make up a warp
             runs = int32((heads + 1) * wide)
-            level = int32(min(max(cuda.clz(runs) - 26, 0), 5))
-            shares = int32(1 << level)
-            item, items = lane, int32(runs << level)
-            while int32(item - lane) < items:
-                share, taken = int32(item & (shares - 1)), int32(item >> level)
+            level = cuda.shfl_sync(-1, int32(max(int32(cuda.clz(int32(runs - 1)) - 27), int32(0))), 0)
+            row_step = cuda.shfl_sync(-1, int32(row_size << level), 0)
+            shares, first_end, last_begin = int32(1 << level), int32(wide << level), int32((heads * wide << level) - 31)
+            turn, turns = int32(0), int32(runs << level) if count > 0 else int32(0)
+            while turn < turns:
+                item = int32(turn + lane)
+                share, taken = int32(item & (shares - 1)), uint32(item) >> uint32(level)
                 number = half_row_of(taken, reciprocal)
-                column, active = int32(taken - number * wide), item < items
+                column, active = int32(taken - number * wide), number <= heads
                 number = int32(min(number, heads))
-                begin, end = int32(begins[uint32(own_begins + number)]), int32(begins[uint32(own_begins + number + 1)])
-                left = int32(int32(end - begin - share + shares - 1) >> level) if active else int32(0)
-                at, here = int32(own_rows + (begin + share) * row_size + column * vector), first + position + begin + share
-                begin_run(run, here)
-                folded = walk(run, staged, at, at, 1, int32(row_size << level), left, here, level)
-                close_shared(run, share, shares, folded, int32(end - begin), states)
-                owner = active and share == 0
-                its_rows, identifier = int32(end - begin), current
-                if owner:
-                    if number == 0:
+                load_bound(held_begins, number, bounds, 0)
+                load_bound(held_begins, number + 1, bounds, 1)
+                begin, end = int32(bounds[0]), int32(bounds[1])
+                left = int32(uint32(end - begin + shares - 1 - share) >> uint32(level)) if active else int32(0)
+                skipped = share if left > 0 else int32(0)
+                at, here = int32((begin + skipped) * row_size + column * vector), first + position + begin + share
+                walk(run, held, at, at, 1, row_step, left, here, level)
+                close_shared(run, share, shares, left, int32(end - begin), states)
+                its_rows = int32(end - begin)
+                # only these lanes may have the first or the last run of the stage
+                if turn < first_end or turn >= last_begin:
+                    owner = active and share == 0
+                    if owner and number == 0:
                         for k in range(scalars):
                             scratch[k] = shared_states[uint32(opened + column + k * wide)]
                         combine_left(states, scratch)
                         its_rows = int32(its_rows + position - begun)
-                    else:
-                        identifier = staged_ids[uint32(own_ids + begin)]
-                        past = staged_ids[uint32(own_ids + begin - 1)] if begin > 0 else current
-                        fill_between(output, past, identifier, last, output_row, int64(column * vector), vector, empty)
-                cuda.syncwarp()
-                if owner:
-                    if number == heads:
+                    cuda.syncwarp()
+                    if owner and number == heads:
                         for k in range(scalars):
                             shared_states[uint32(opened + column + k * wide)] = states[k]
-                    elif number == 0 and edge == leading:
+                    elif owner and number == 0 and edge == leading:
                         save_edge(edge_ids, edge_counts, shared_states, edge, first_state, wide, column, clamp(current, segments), its_rows, states)
-                    elif 0 <= identifier <= last:
-                        store_result(output, int64(identifier) * output_row + column * vector, vector, states, its_rows, correction)
-                item = int32(opaque(item + 32))
+                        its_rows = int32(0)
+                if share == 0 and number < heads:
+                    load_id(held_ids, begin, id_pair, 0)
+                    load_id(held_ids, end, id_pair, 1)
+                    # the first run may have begun before, and have no rows here
+                    identifier = current if number == 0 else id_pair[0]
+                    fill_between(output, identifier, id_pair[1], last, output_row, int64(column * vector), vector, empty)
+                    if its_rows > 0 and unsigned(identifier) < most:
+                        store_result(output, int64(unsigned(identifier)) * output_row + column * vector, vector, states, its_rows, correction)
+                turn = int32(opaque(turn + 32))
             if heads > 0:
                 edge, begun = int32(leading + 1), int32(position + begins[uint32(own_begins + heads)])
                 current = staged_ids[uint32(own_ids + count - 1)]

@@ -128,22 +128,36 @@ def run_states_of(monoid: str, value: str, vector: int, result: str, store_vecto
 
 
 @functools.cache
-def heads_of(share: int) -> Any:
-    """``heads(batch_ids, current)``: bit u is set where row u of a lane's ``share`` rows has another id than the row before it.
-
-    A lane's rows follow those of the lane below; ``current`` is the id before the first lane's. All lanes of a warp call it.
+def heads_behind(share: int) -> Any:
+    """``heads(batch_ids, previous)``: bit u is set where row u of a lane's ``share`` rows has another id than the row before it, the first than
+    ``previous``.
     """
+
+    @jit.device
+    def heads(batch_ids: Any, previous: Any) -> Any:
+        found = int32(batch_ids[0] != previous)
+        for u in range(1, share):
+            if batch_ids[u] != batch_ids[u - 1]:
+                found = int32(found | 1 << u)
+        return found
+
+    return heads
+
+
+@functools.cache
+def heads_of(share: int) -> Any:
+    """``heads(batch_ids, current)``: the same where a lane's rows follow those of the lane below; ``current`` is the id before the first lane's.
+
+    All lanes of a warp call it.
+    """
+    behind = heads_behind(share)
 
     @jit.device
     def heads(batch_ids: Any, current: Any) -> Any:
         previous = cuda.shfl_up_sync(-1, batch_ids[share - 1], 1)
         if cuda.laneid == 0:
             previous = current
-        found = int32(batch_ids[0] != previous)
-        for u in range(1, share):
-            if batch_ids[u] != batch_ids[u - 1]:
-                found = int32(found | 1 << u)
-        return found
+        return behind(batch_ids, previous)
 
     return heads
 
@@ -161,7 +175,23 @@ def lane_scan(states: RunStates, lanes: int = 1) -> Any:
             distance = lanes << step
             for k in range(scalars):
                 scratch[k] = cuda.shfl_up_sync(-1, states[k], distance)
-            if cuda.laneid - distance >= start:
+            if int32(cuda.laneid - distance) >= start:
                 combine_left(states, scratch)
 
     return scan
+
+
+@functools.cache
+def states_below(scalars: int) -> Any:
+    """``fetch(states, first_states, scratch)``: ``scratch`` gets the states of the lane below, and in lane 0 ``first_states``. All lanes call it."""
+
+    @jit.device
+    def fetch(states: Any, first_states: Any, scratch: Any) -> None:
+        for k in range(scalars):
+            scratch[k] = cuda.shfl_up_sync(-1, states[k], 1)
+        # behind all shuffles: between them, the compiler would make branches of which each has the others
+        if cuda.laneid == 0:
+            for k in range(scalars):
+                scratch[k] = first_states[k]
+
+    return fetch

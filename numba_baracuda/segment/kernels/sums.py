@@ -6,14 +6,20 @@ import functools
 from typing import Any
 
 from numba import cuda
-from numba.cuda.types import int32, int64
+from numba.cuda.types import float32, int32, int64
 
 from ...algebra import KernelMonoid
 from ...device.build import opaque
+from ...device.numbers import reciprocal_approx
 from ...kernels.batch import state_accessors, typed_monoid
 from ...kernels.elements import accumulator_type, conversions_of
 from ...runtime import jit
 from .states import RunStates, run_states_of
+
+
+def _insider(counted: bool) -> Any:
+    """``is_inside(inside, u)``: whether row u of a batch is to be appended; see :meth:`OpenRun.append_batch`."""
+    return jit.device(lambda inside, u: u < inside) if counted else jit.device(lambda inside, u: inside >> u & 1 != 0)
 
 
 class OpenRun:
@@ -21,7 +27,7 @@ class OpenRun:
 
     * ``begin(run, position)``: a run of no rows, whose first one is at ``position``
     * ``append(run, elements, other_elements, at, position, before)``: appends the row ``elements[at : at + vector]`` to ``before`` ones
-    * ``append_batch(rows, indexed)``: see there
+    * ``append_batch(rows, indexed)``, ``begin_batch(rows, indexed)``: see there
     * ``recentre(run, count)``: after ``count`` rows, 1 at least; best called each time that their number has doubled
     * ``close(run, count, states)``: the states of ``count`` rows
     * ``close_shared(run, share, shares, own, count, states)``: the states of ``count`` rows that ``shares`` neighbouring lanes have a part of each,
@@ -72,21 +78,33 @@ class OpenRun:
         self.append, self.recentre, self.close, self.close_shared = append, recentre, close, close_shared
         self.resume, self.join = resume, join
 
-    def append_batch(self, rows: int, indexed: bool) -> Any:
+    def append_batch(self, rows: int, indexed: bool, counted: bool = False, settled: bool = False) -> Any:
         """``append(run, elements, other_elements, indices, first, inside, before)``: appends some of ``rows`` rows of a batch to ``before`` ones.
 
         Row u is one of them if bit u of ``inside`` is set; at least one is. Its position is ``indices[u]`` where they are ``indexed``, else
-        ``first`` + u.
+        ``first`` + u. ``counted``: ``inside`` is instead how many of them, the first ones, there are. ``settled``: whether a batch was appended
+        before.
         """
-        vector, append_row = self.vector, self._append_row
+        vector, append_row, is_inside = self.vector, self._append_row, _insider(counted)
 
         @jit.device
         def append(run: Any, elements: Any, other_elements: Any, indices: Any, first: Any, inside: Any, before: Any) -> None:
             for u in range(rows):
-                if inside >> u & 1:
+                if is_inside(inside, u):
                     append_row(run, elements, other_elements, u * vector, int64(indices[u]) if indexed else first + u)
 
         return append
+
+    def begin_batch(self, rows: int, indexed: bool) -> Any:
+        """``begin(run, elements, other_elements, indices, first, inside)``: a run of the first ``inside`` rows of a batch, which may be none."""
+        begin_run, append = self.begin, self.append_batch(rows, indexed, counted=True)
+
+        @jit.device
+        def begin(run: Any, elements: Any, other_elements: Any, indices: Any, first: Any, inside: Any) -> None:
+            begin_run(run, int64(indices[0]) if indexed else first)
+            append(run, elements, other_elements, indices, first, inside, int32(0))
+
+        return begin
 
 
 class ChosenPivotRun(OpenRun):
@@ -96,8 +114,8 @@ class ChosenPivotRun(OpenRun):
         super().__init__(states, monoid, value, vector)
         self._typed, self._kind, self._widen = typed_monoid(monoid, value), accumulator_type(value), conversions_of(value)[0]
 
-    def append_batch(self, rows: int, indexed: bool) -> Any:
-        typed, kind, widen, vector = self._typed, self._kind, self._widen, self.vector
+    def append_batch(self, rows: int, indexed: bool, counted: bool = False, settled: bool = False) -> Any:
+        typed, kind, widen, vector, is_inside = self._typed, self._kind, self._widen, self.vector, _insider(counted)
         terms, rebase, choose = jit.device(typed.pivot_terms), jit.device(typed.rebase), jit.device(typed.choose_pivot)
         get, put = state_accessors(2)
 
@@ -107,11 +125,11 @@ class ChosenPivotRun(OpenRun):
                 old, total = get(run, 2 * v, 1)
                 pivot = old
                 for u in range(rows):
-                    if inside >> u & 1:
+                    if is_inside(inside, u):
                         pivot = choose(pivot, widen(elements[u * vector + v]))
                 total, _ = rebase(total, kind(0), kind(before), old, pivot, kind(1))
                 for u in range(rows):
-                    if inside >> u & 1:
+                    if is_inside(inside, u):
                         term, _ = terms(widen(elements[u * vector + v]), pivot, kind(1))
                         total += term
                 put(run, 2 * v, 1, (pivot, total))
@@ -129,7 +147,7 @@ class PivotedRun(OpenRun):
         super().__init__(states, monoid, value, vector)
         typed, kind = typed_monoid(monoid, value), accumulator_type(value)
         terms, rebase, pivot_state = jit.device(typed.pivot_terms), jit.device(typed.rebase), jit.device(typed.pivot_state)
-        widen, reset, width = conversions_of(value)[0], states.reset, typed.width
+        widen, width = conversions_of(value)[0], typed.width
         (get, put), (_, put_state), scalars = state_accessors(3), state_accessors(width), 3 * vector
 
         @jit.device
@@ -161,11 +179,11 @@ class PivotedRun(OpenRun):
 
         @jit.device
         def close(run: Any, count: Any, states: Any) -> None:
-            reset(states)
-            if count > 0:
-                for v in range(vector):
-                    pivot, first, second = get(run, 3 * v, 1)
-                    put_state(states, v * width, 1, pivot_state(pivot, first, second, kind(count), kind(1)))
+            # the sums of no rows, and their pivot, are 0; the first scalar of a state is its count
+            for v in range(vector):
+                pivot, first, second = get(run, 3 * v, 1)
+                put_state(states, v * width, 1, pivot_state(pivot, first, second, kind(max(count, int32(1))), kind(1)))
+                states[v * width] = kind(count)
 
         @jit.device
         def close_shared(run: Any, share: Any, shares: Any, own: Any, count: Any, states: Any) -> None:
@@ -195,32 +213,50 @@ class PivotedRun(OpenRun):
         self.resume, self.join = resume, states.combine_left
         self._kind, self._widen, self._terms, self._rebase = kind, widen, terms, rebase
 
-    def append_batch(self, rows: int, indexed: bool) -> Any:
-        kind, widen, terms, rebase, vector = self._kind, self._widen, self._terms, self._rebase, self.vector
+    def append_batch(self, rows: int, indexed: bool, counted: bool = False, settled: bool = False) -> Any:
+        kind, widen, terms, rebase, vector, is_inside = self._kind, self._widen, self._terms, self._rebase, self.vector, _insider(counted)
         get, put = state_accessors(3)
 
         @jit.device
         def append(run: Any, elements: Any, other_elements: Any, indices: Any, first: Any, inside: Any, before: Any) -> None:
-            if before < rows:
+            if not settled and before < rows:
                 share = kind(1) / kind(before + cuda.popc(int32(inside)))
                 for v in range(vector):
                     old, one_sum, other_sum = get(run, 3 * v, 1)
                     pivot = old + one_sum * share
                     for u in range(rows):
-                        if inside >> u & 1:
+                        if is_inside(inside, u):
                             pivot += (widen(elements[u * vector + v]) - old) * share
                     one_sum, other_sum = rebase(one_sum, other_sum, kind(before), old, pivot, kind(1))
                     put(run, 3 * v, 1, (pivot, one_sum, other_sum))
             for v in range(vector):
                 pivot, one_sum, other_sum = get(run, 3 * v, 1)
                 for u in range(rows):
-                    if inside >> u & 1:
+                    if is_inside(inside, u):
                         one_term, other_term = terms(widen(elements[u * vector + v]), pivot, kind(1))
                         one_sum += one_term
                         other_sum += other_term
                 put(run, 3 * v, 1, (pivot, one_sum, other_sum))
 
         return append
+
+    def begin_batch(self, rows: int, indexed: bool) -> Any:
+        kind, widen, vector, append = self._kind, self._widen, self.vector, self.append_batch(rows, indexed, counted=True, settled=True)
+        inverse = reciprocal_approx if kind == float32 else jit.device(lambda x: kind(1) / x)
+
+        @jit.device
+        def begin(run: Any, elements: Any, other_elements: Any, indices: Any, first: Any, inside: Any) -> None:
+            # any pivot near the mean will do, and of equal elements it is one of them
+            share = inverse(kind(max(min(inside, int32(rows)), int32(1))))
+            for v in range(vector):
+                origin, distance = widen(elements[v]) if inside > 0 else kind(0), kind(0)
+                for u in range(1, rows):
+                    if u < inside:
+                        distance += widen(elements[u * vector + v]) - origin
+                run[3 * v], run[3 * v + 1], run[3 * v + 2] = origin + distance * share, kind(0), kind(0)
+            append(run, elements, other_elements, indices, first, inside, int32(rows))
+
+        return begin
 
 
 @functools.cache

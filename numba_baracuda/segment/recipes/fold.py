@@ -84,7 +84,7 @@ def narrow_plan(descriptor: SegmentDescriptor, fold: SegmentFold) -> policy.Fold
 def fold_steps(descriptor: SegmentDescriptor, target: Target, fold: SegmentFold) -> tuple[list[Step], list[Slot]]:
     """The launches of a fold over ids in order, and the slots of the carries between them."""
     plan, rows = narrow_plan(descriptor, fold), Rows(descriptor, *fold.all_layouts)
-    staged = None if isinstance(plan, policy.FoldShortRuns) else _staged(descriptor, target, rows, plan is not None, fold)
+    staged = _staged(descriptor, target, rows, plan, fold)
     if staged:
         launch, tiling = staged
     else:
@@ -173,12 +173,13 @@ def _narrow(
 
 
 def _staged(
-    descriptor: SegmentDescriptor, target: Target, rows: Rows, narrow: bool, fold: SegmentFold
+    descriptor: SegmentDescriptor, target: Target, rows: Rows, narrow: policy.FoldNarrow | None, fold: SegmentFold
 ) -> tuple[Launch, Tiling] | None:  # fmt: skip
     """The launch of rows by way of shared memory, and its tiling; None where rows are not for it.
 
-    Contiguous rows of few columns are, with heavy states or where they are no vectors of 16 bytes; narrow ones in long runs only with sums about a
-    pivot, and wider ones that are neither vectors nor halves with those and with states of several scalars.
+    Contiguous rows of few columns are, with heavy states or where they are no vectors of 16 bytes; ``narrow`` ones, whose policy that is, in long
+    runs only with sums about a pivot, and in short runs only with sums about any pivot, which divide for each run, and where a lane has all columns;
+    wider ones that are neither vectors nor halves with those and with states of several scalars.
     """
     value, monoid, order = BY_NAME[descriptor.element], fold.monoid, fold.order
     plan = policy_of.fold_staged(value.name, rows.vector, monoid)
@@ -186,6 +187,8 @@ def _staged(
     if not (direct and rows.is_contiguous(0) and rows.strides[1] == (1,)):
         return None
     if monoid.pivot_terms == "" if narrow else not monoid.heavy and rows.vector == value.vector:
+        return None
+    if isinstance(narrow, policy.FoldShortRuns) and not (monoid.any_pivot and rows.columns <= min(rows.vector, plan.columns_per_thread)):
         return None
     vector, row_bytes, id_bytes = min(rows.vector, plan.columns_per_thread), plain(descriptor.row_size), BY_NAME[order.index].itemsize
     width, stage = rows.columns // vector, staged_rows(plan, row_bytes, id_bytes, value.itemsize)

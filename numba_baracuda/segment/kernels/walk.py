@@ -1,0 +1,88 @@
+"""How a lane folds rows that lie in shared memory, batch by batch."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from numba import cuda
+from numba.cuda.types import int32, int64, uint32
+
+from ...algebra import monoid_of
+from ...device.build import opaque
+from ...device.vector import LOAD_SHARED
+from ...runtime import jit
+from .sums import open_run_of
+
+
+@functools.cache
+def staged_loader(vector: int, apart: bool) -> Any:
+    """``load(staged, at, distance, batch, k)``: ``vector`` elements of shared memory, neighbours or ``distance`` elements ``apart``."""
+    load_vector = LOAD_SHARED[1 if apart else vector]
+
+    @jit.device
+    def load(staged: Any, at: Any, distance: Any, batch: Any, k: Any) -> None:
+        if apart:
+            for v in range(vector):
+                batch[k + v] = staged[uint32(at + v * distance)]
+        else:
+            load_vector(staged, at, batch, k)
+
+    return load
+
+
+@functools.cache
+def run_walker_of(monoid: str, value: str, vector: int, result: str, rows: int, operands: int = 1, apart: bool = False) -> Any:
+    """``walk(run, staged, at, other_at, distance, row_step, left, here, level)`` makes a run of ``left`` rows in shared memory.
+
+    A row has ``vector`` elements from ``staged[at]`` on, and of two ``operands`` as many from ``staged[other_at]`` on: neighbours, or ``distance``
+    elements ``apart``. Rows are ``row_step`` elements and 2^``level`` positions apart, from position ``here`` on. A lane loads ``rows`` rows before
+    it uses the first; where fewer are left, it loads the last one again. So it loads the first one even if none is left.
+    """
+    open_run, uses_positions, paired = open_run_of(monoid, value, vector, result), monoid_of(monoid).uses_positions, operands > 1
+    recentre, begin_rows = open_run.recentre, open_run.begin_batch(rows, uses_positions)
+    append_whole = open_run.append_batch(rows, uses_positions, settled=True)
+    append_some = open_run.append_batch(rows - 1, uses_positions, counted=True, settled=True)
+    load, element, whole, batch_size = staged_loader(vector, apart), jit.SCALARS[value], (1 << rows) - 1, rows * vector
+    others_size = batch_size if paired else 1
+
+    @jit.device
+    def walk(run: Any, staged: Any, at: Any, other_at: Any, distance: Any, row_step: Any, left: Any, here: Any, level: Any) -> None:
+        batch = cuda.local.array(batch_size, element)
+        others = cuda.local.array(others_size, element)
+        positions = cuda.local.array(rows, int64)
+        position_step, length = int32(1 << level), left
+        for u in range(rows):
+            if uses_positions:
+                positions[u] = here + u * position_step
+            ahead = int32(max(min(int32(u), int32(left - 1)), int32(0)) * row_step)
+            load(staged, at + ahead, distance, batch, u * vector)
+            if paired:
+                load(staged, other_at + ahead, distance, others, u * vector)
+        begin_rows(run, batch, others, positions, here, left)
+        left, mark = int32(left - rows), int32(length - 8 * rows)
+        while left > 0:
+            at, other_at, here = int32(at + rows * row_step), int32(other_at + rows * row_step), here + rows * position_step
+            if uses_positions:
+                for u in range(rows):
+                    positions[u] = here + u * position_step
+            if left < rows:
+                for u in range(rows - 1):
+                    ahead = int32(min(int32(u), int32(left - 1)) * row_step)
+                    load(staged, at + ahead, distance, batch, u * vector)
+                    if paired:
+                        load(staged, other_at + ahead, distance, others, u * vector)
+                append_some(run, batch, others, positions, here, left, rows)
+            else:
+                for u in range(rows):
+                    load(staged, at + u * row_step, distance, batch, u * vector)
+                    if paired:
+                        load(staged, other_at + u * row_step, distance, others, u * vector)
+                # each time that the number of rows has doubled
+                if left == mark:
+                    recentre(run, int32(length - left))
+                    mark = int32(left + left - length)
+                append_whole(run, batch, others, positions, here, whole, rows)
+            left = int32(opaque(left - rows))
+
+    return walk
