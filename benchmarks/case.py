@@ -70,7 +70,10 @@ class Case(Protocol):
         """The truth; of the output only the shape is used."""
 
     def prepare(self, xp: Any) -> tuple[str, Bind]:
-        """The kernel's name, and the function that makes the timed call: by the public API, with ``out=`` and ``workspace=``."""
+        """The kernel's name, and the function that makes the timed call by the public API.
+
+        With ``out=``, and without ``workspace=``, as most programs call it: small workspaces are then memory that the stream keeps.
+        """
 
 
 def nbytes(case: Case) -> int:

@@ -91,10 +91,9 @@ class ReduceCase:
 
     def prepare(self, xp: Any) -> tuple[str, Bind]:
         plan = self.plan()
-        workspace = xp.empty(plan.workspace_size, xp.uint8) if plan.workspace_size else None
 
         def bind(operands: Mapping[str, Any]) -> Callable[[], None]:
             given = dict(operands)
-            return lambda: plan.run(workspace=workspace, **given)
+            return lambda: plan.run(**given)
 
         return f"{plan.sku.variant} {BY_NAME[self.element].name} {plan.sku.arch.name}", bind

@@ -135,13 +135,12 @@ class SegmentCase:
 
     def prepare(self, xp: Any) -> tuple[str, Bind]:
         plan = self.plan()
-        workspace = xp.empty(plan.workspace_size, xp.uint8) if plan.workspace_size else None
 
         def bind(operands: Mapping[str, Any]) -> Callable[[], None]:
             given = dict(operands)
             if self.indexed:
                 given["segment_ids"] = SegmentIndex(given["segment_ids"], self.segments, is_sorted=False)
-            return lambda: plan.run(workspace=workspace, **given)
+            return lambda: plan.run(**given)
 
         return f"{plan.sku.variant} {self.element} {self.index} {plan.sku.arch.name}", bind
 
