@@ -207,6 +207,10 @@ KNOWN: dict[str, dict[str, str]] = {
     },
     "segment/sums": {
         "PivotedRun.append_batch.append: guard: before < rows in if not settled and before < rows:": "recentres with every batch, which takes longer",
+        "PivotedRun.begin_batch.begin: guard: inside > 0 in origin, distance = (widen(elements[v]) if inside > 0 else kind(0), kind(0))":
+            "a run of no rows would have an element of another as its pivot, which changes nothing where that is finite",
+        "PivotedRun.begin_batch.begin: guard: u < inside in if u < inside:":
+            "any pivot among the rows will do: behind the last row it is there again, and draws the pivot to it",
         "PivotedRun.__init__.close_shared: guard: shares > 1 in if shares > 1:": "saves a change of the pivot to itself",
         "PivotedRun.__init__.close_shared: guard: own > 0 in if own > 0:":
             "sums of no rows stay 0 about any pivot that is finite, and are NaN about others, as those of its rows are",
