@@ -440,7 +440,7 @@ for name, lengths in (("tiles", (16, 16, 16, 16)), ("tiles and one", (16, 17, 15
     fold(f"var_backward in stages, {name}", "segment_var_backward", "broadcast", sample, at_once=1, narrow_stage=16 * 24)
 sample = Sample("staged at once, tiles inside runs", 41, (6,), 4, runs_of(1, 20, 11, 9))
 fold("softmax in stages, tiles inside runs", "segment_softmax", "broadcast", sample, at_once=1, narrow_stage=8 * 24)
-sample = Sample("staged at once, several warps", 330, (6,), 90, samples.runs)
+sample = Sample("staged at once, several warps", 13 * 26, (6,), 13 * 5, runs_of(*[3, 1, 7, 13, 2] * 13))
 fold("softmax in stages, heads in several warps", "segment_softmax", "broadcast", sample, at_once=1, narrow_stage=150 * 24, narrow_threads=256)
 sample = Sample("staged at once, ties", 150, (6,), 40, samples.runs)
 fold("shares of ties in stages", "segment_max_backward", "broadcast", sample, at_once=1, narrow_stage=700, ties="even")
