@@ -1,0 +1,148 @@
+"""The tuning policies of the segment family's kernels that write rows: gathers, gradients, and updates by atomics. See :mod:`.policy`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..core.policy import THREADS, Policy, chosen, compiled, fixed, multiple
+
+#: bytes of a vectorized load or store that a kernel may be compiled for
+VECTOR_BYTES = (2, 4, 8, 16)
+
+
+@dataclass(frozen=True)
+class GatherRows(Policy):
+    """``gather_rows``: a group of threads copies rows in the order of the ids."""
+
+    items_per_thread: int = compiled(4, (1, 2, 4, 8))  #: rows, all loads before the first store
+
+
+@dataclass(frozen=True)
+class PermutedRows(Policy):
+    """Where a launch that gathers rows of segments takes its own rows in the order of their ids, by a permutation, and not as they lie."""
+
+    min_row_bytes: int = 128  #: shorter rows are not a whole access where neighbours of each other are far apart
+    cache_share: float = 0.6  #: share of the level 2 cache that the rows of all segments must exceed
+
+
+@dataclass(frozen=True)
+class GatherRuns(Policy):
+    """``gather_runs``: a group of threads copies neighbouring rows along ids in order."""
+
+    items_per_thread: int = compiled(8, (2, 4, 8, 16))  #: rows
+    min_row_bytes: int = 128  #: of rows that are not permuted; of shorter ones, that are neighbours, a thread would store each in a line of its own
+
+
+@dataclass(frozen=True)
+class GatherFlat(Policy):
+    """``gather_flat``: blocks build rows that are no multiples of 16 bytes in shared memory, and store them in pieces of 16 bytes."""
+
+    threads_per_block: int = compiled(256, THREADS)
+    lane_vectors: int = fixed(8)  #: vectors of a row that a lane has at a time, at most
+    registers_per_thread: int = fixed(16)  #: of rows whose loads a thread issues before it stores the first, about
+    max_rows_per_thread: int = fixed(4)  #: such rows at most
+    tile_bytes: int = multiple(32 << 10, 16 << 10)  #: bytes of a block's rows at most
+    id_bytes: int = fixed(8 << 10)  #: bytes of their ids at most
+    max_columns: int = chosen(2048, 256, 512, 1024, 2048)  #: of so few rows a block's bytes are a multiple of 16
+    min_random_bytes: int = 16  #: of a row that ids in any order ask for; more loads of shorter ones are in flight where threads store them directly
+    grid_blocks_per_multiprocessor: int = 8  #: blocks that there are at least before they have more than a few rows
+
+
+@dataclass(frozen=True)
+class GatherMeans(Policy):
+    """``gather_means``: a warp divides by the lengths of the runs of its tile, where rows are single elements. Computed, not timed."""
+
+    threads_per_block: int = compiled(128, (32, 64, 128))  #: few, since a block lists runs in shared memory whose size the kernel knows
+    items_per_thread: int = compiled(2, (1, 2))  #: times 8 neighbouring rows
+    max_segment_rows: int = 64  #: with more rows for each segment in the mean, to find and divide segments first takes less
+
+
+@dataclass(frozen=True)
+class Elements(Policy):
+    """``gather_elements`` and ``broadcast_to_elements``: rows are single elements, which are contiguous."""
+
+    threads_per_block: int = compiled(256, THREADS)
+    items_per_thread: int = compiled(2, (1, 2, 4, 8))  #: pieces of 16 bytes
+
+
+@dataclass(frozen=True)
+class BroadcastToRows(Policy):
+    """``broadcast_to_rows``: every row gets the result of its segment; a group of threads takes several rows in turn."""
+
+    items_per_thread: int = chosen(1, 1, 2, 4)  #: rows, all loads before the first store
+    columns_apart: int = chosen(4, 1, 2, 3, 4)  #: most columns of a thread where rows are no vectors
+    rows_per_group: int = 32  #: rows of a group, or fewer where multiprocessors would be idle
+    grid_blocks_per_multiprocessor: int = 8
+    min_blocks_per_multiprocessor: int = 0
+    #: Rows of at most so many bytes, of two operands that segments have, are put side by side before they are gathered for ids in any order.
+    max_paired_bytes: int = 32
+    winner_bytes: int = 64  #: what a gradient of max or min that is stored at a winner costs, as bytes that are read
+    halves_saved: int = 3  #: of rows of halves, zeros save one byte of so many. Both computed from times of other launches.
+
+
+@dataclass(frozen=True)
+class BroadcastFlat(Policy):
+    """``broadcast_flat``: threads share the pieces of contiguous rows, wherever a row ends."""
+
+    threads_per_block: int = compiled(256, THREADS)
+    ids_per_thread: int = compiled(4, (1, 2, 4, 8))  #: ids that a thread loads before it stores the first
+    items_per_thread: int = chosen(1, 1, 2, 4)  #: pieces of 16 bytes or as many bytes of shorter ones, all loads before the first store
+    #: Bytes of a piece that may meet several rows; wider ones, of one row, are taken where rows have them.
+    vector_bytes: int = chosen(8, *VECTOR_BYTES)
+    tile_elements: int = multiple(8192, 512)  #: elements of a block at most, or as many as it has in flight
+    grid_blocks_per_multiprocessor: int = 8  #: blocks that there are at least before they have more than they have in flight
+    min_blocks_per_multiprocessor: int = 0
+    max_columns: int = 1 << 15  #: with more, a multiply and a shift do not divide a tile's offsets exactly
+
+
+@dataclass(frozen=True)
+class FoldAndBroadcast(Policy):
+    """``fold_and_broadcast_runs``: a group of threads folds short segments, and stores what becomes of their rows."""
+
+    threads_per_block: int = compiled(128, THREADS)
+    items_per_thread: int = compiled(8, (4, 8, 16))  #: rows whose loads a thread issues before it uses the first
+    max_segment_rows: float = 24.0  #: with more rows for each segment in the mean, a fold and a broadcast are faster
+    long_rows: int = 256  #: with an id of so many neighbouring rows, or twice as many, a group would take too long, and other launches do the work
+    tile_rows: int = 128  #: rows of a group's tile at most
+    grid_blocks_per_multiprocessor: int = 16  #: blocks that there are at least before groups have so many
+    max_group_threads: int = chosen(128, 32, 64, 128)  #: threads that share a row
+    columns_apart: int = chosen(2, 1, 2, 3, 4)  #: most columns of a thread where rows are no vectors
+    vector_bytes: int = chosen(8, 4, 8, 16)  #: of a vector of a thread at most
+    min_columns: int = 8  #: of fewer, a warp has many groups, whose runs end in different steps
+    min_columns_apart: int = 64  #: the same where rows are no vectors
+    min_bytes: int = 32 << 20  #: of an operand: the launches that do nothing take some microseconds
+
+
+@dataclass(frozen=True)
+class FoldAndBroadcastStaged(Policy):
+    """``fold_and_broadcast_staged``: a block does so by way of shared memory, where rows are too narrow for groups. Computed, not timed."""
+
+    threads_per_block: int = compiled(256, THREADS)
+    items_per_thread: int = compiled(4, (2, 4, 8))  #: rows that a thread loads from shared memory before it uses the first
+    min_segment_rows: float = 2.0  #: with fewer rows for each segment in the mean, what a lane does once for a run takes longer than a fold
+    stage_bytes: int = 24 << 10  #: bytes of a tile's rows, of all operands, about
+    max_row_bytes: int = 128  #: bytes of a row of all operands at most: rows behind a tile have room, too
+    columns_per_thread: int = chosen(3, 1, 2, 3)  #: most columns of a thread
+    min_blocks_per_multiprocessor: int = 0
+    long_rows: int = chosen(64, 16, 32, 64, 128)  #: as of ``FoldAndBroadcast``: twice as many rows may lie behind a tile
+
+
+@dataclass(frozen=True)
+class ScatterRows(Policy):
+    """``scatter_rows``: atomic updates of the output, pass by pass for as many segments as the level 2 cache holds."""
+
+    items_per_thread: int = compiled(2, (1, 2, 4, 8))  #: rows, all loads before the first update
+    rows_per_group: int = 64  #: rows of a group, or fewer where multiprocessors would be idle
+    grid_blocks_per_multiprocessor: int = 8
+    min_blocks_per_multiprocessor: int = 0
+    crowd_rows: int = 3  #: rows of one id among the first 32 of a block that the block folds before it updates
+    cache_share: float = 0.6  #: share of the level 2 cache that the rows of a pass may fill
+    row_bytes: int = 32  #: other rows than multiples of so many bytes take one pass: a pass cannot skip less than a sector
+    max_passes: int = 4
+
+
+@dataclass(frozen=True)
+class FactorRows(Policy):
+    """Where the gradient of a product is made without a sort of ids, whose fold products seldom need."""
+
+    max_row_bytes: int = 128  #: bytes of a row. Of wider ones there are few, whose ids are sorted in no time.
