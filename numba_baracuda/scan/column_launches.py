@@ -13,7 +13,7 @@ from .launches import Scan
 
 
 class ColumnScan(Scan):
-    """A scan across rows."""
+    """A scan, and also the launches of scans across rows."""
 
     def dense(self, steps: int) -> int:
         """Elements of a vector where the lanes of a level load and store dense columns together, 0 where each lane has its own."""
@@ -72,15 +72,16 @@ class ColumnScan(Scan):
         alone = self.alone_steps(columns)
         narrow = tiling.is_narrow(problem.vector, size)
         whole = tiling.whole_slab_of(plan, *shape) if problem.extent > max(held, alone) else None
-        if operator.scatters:  # threads that walk alone write a column's last winners once, others twice
-            fits = not (alone and problem.extent >= columns.min_alone_elements)
-        elif whole is not None and whole.pitch == 0:  # small blocks are no faster than scan_columns unless that loads single elements
-            fits = whole.threads > tiling.WARP or narrow or self.dense(tiling.element_steps(columns.bytes_per_thread, size)) > 0
-        else:  # neither are strips, odd rows that are padded, and short columns of padded rows
-            fits = grain * size >= plan.min_grain_bytes and problem.extent * size >= plan.min_padded_bytes
-            fits = fits and whole is not None and whole.strip_width >= width
-        if whole is not None and fits:
-            return self.slab(plan, whole, grain, 0)
+        if whole is not None:
+            if operator.scatters:  # threads that walk alone write a column's last winners once, others twice
+                pays = not (alone and problem.extent >= columns.min_alone_elements)
+            elif whole.pitch == 0:  # small blocks are no faster than scan_columns unless that loads single elements
+                pays = whole.threads > tiling.WARP or narrow or self.dense(tiling.element_steps(columns.bytes_per_thread, size)) > 0
+            else:  # neither are strips, odd rows that are padded, and short columns of padded rows
+                long = problem.extent * size >= plan.min_padded_bytes
+                pays = long and grain * size >= plan.min_grain_bytes and whole.strip_width >= width
+            if pays:
+                return self.slab(plan, whole, grain, 0)
         slab = tiling.slab_of(plan, self.bits, *shape)
         shared = policy_of.scan_long_columns(self.states, size, 0, False, target)
         wide = problem.rows * size > shared.max_row_bytes_per_multiprocessor * target.multiprocessors

@@ -54,7 +54,7 @@ def scan_slabs(
     if scatters and lanes > _RUN_COLUMNS:
         read_ahead = 1
     lookback = lookback_of(states, group_tiles, lanes, threads, read_ahead * pieces)
-    look_back, blank, lookback_lanes, lookback_threads = lookback.look_back, lookback.blank, lookback.lanes, lanes * lookback.lanes
+    look_back, blank_rows, lookback_lanes, lookback_threads = lookback.look_back, lookback.blank_rows, lookback.lanes, lanes * lookback.lanes
     scans = levels_of(functions, levels, lanes, threads, slots)
     scan_levels, begin_copy, end_copy, write, folds = scans.scan, slab.begin_copy, slab.end_copy, slab.write, levels > 1 or not whole
     places, neighbour_of, fold, scan = walk.places, walk.neighbour_of, walk.fold, walk.scan
@@ -138,8 +138,7 @@ def scan_slabs(
                 cuda.syncthreads()
             else:
                 look_back(tile_status, tile * columns + own_column, columns, tile, tiles, number < own, state, aggregate, tile_prefixes)
-                if thread < lookback_threads and thread % lookback_lanes == 0 and number < own and tile < stale_tiles:
-                    blank(stale_status, tile * columns + own_column)
+                blank_rows(stale_status, tile * columns + own_column, tile, stale_tiles, number < own)
             if active:
                 state = get(shared_states, slot) if whole else combine(get(tile_prefixes, column), get(shared_states, slot))
         if scatters:

@@ -10,12 +10,8 @@ from ...device.build import opaque
 from ...runtime import jit
 from ...runtime.parameters import Ptr
 from ..policy import BoundShortSegments
-from ..tiling import LANE_GAP, SEARCHERS, THREADS, WARP_GAP, Tiling, bounded_ids, bounded_launch
-from .common import first_at_least
-
-
-def _ids_launch(rows: int) -> tuple[int, int, int]:
-    return Tiling.of_ids(rows).launch
+from ..tiling import LANE_GAP, SEARCHERS, THREADS, WARP_GAP, bounded_ids, bounded_launch
+from .common import first_at_least, from_below, ids_launch
 
 
 @jit.device
@@ -58,7 +54,7 @@ def bound_segments(*, key: str, count: str) -> Any:
         if thread <= segments:
             offsets[segment] = count_type(first)
 
-    return bound_segments, _ids_launch
+    return bound_segments, ids_launch
 
 
 @functools.cache
@@ -136,9 +132,7 @@ def bound_short_segments(*, key: str, count: str, items_per_thread: int = BoundS
                 batch[u] = ids[(row + u * 32) * ids_step] if row + u * 32 < rows else key_type(greatest)
         gaps = False
         for u in range(rounds):
-            neighbour = cuda.shfl_sync(-1, batch[u], lane + 31 & 31)
-            before[u] = held if int32(opaque(lane)) == 0 else neighbour
-            held = neighbour
+            before[u], held = from_below(batch[u], held)
             if before[u] != batch[u] and unsigned(batch[u]) <= most:
                 offsets[int64(batch[u])] = count_type(row + u * 32)
             gaps |= unsigned(batch[u] - before[u]) > unsigned(1)
@@ -177,7 +171,7 @@ def count_bounded(*, count: str) -> Any:
         if segment < segments:
             counts[segment] = offsets[segment + 1] - offsets[segment]
 
-    return count_bounded, _ids_launch
+    return count_bounded, ids_launch
 
 
 @jit.kernel

@@ -5,11 +5,13 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+from numba import cuda
 from numba.cuda.types import int32, int64, uint32, uint64
 
 from ...core.dtypes import BY_NAME
-from ...device.build import ptx
+from ...device.build import opaque, ptx
 from ...runtime import jit
+from ..tiling import Tiling
 
 
 @jit.device
@@ -35,6 +37,19 @@ def first_at_least(sorted_numbers: Any, step: Any, first: Any, last: Any, least_
         else:
             high = middle
     return low
+
+
+def ids_launch(rows: int) -> tuple[int, int, int]:
+    """The launch of a thread for each id."""
+    return Tiling.of_ids(rows).launch
+
+
+@jit.device
+def from_below(value: Any, held: Any) -> tuple[Any, Any]:
+    """(Value of the lane below, in lane 0 ``held``; what lane 0 has as ``held`` next: the last lane's). All lanes of a warp call it."""
+    neighbour = cuda.shfl_sync(-1, value, int32(cuda.laneid) + 31 & 31)
+    # opaque, or the compiler would make branches of the loop around, of which each has the shuffles
+    return held if int32(opaque(int32(cuda.laneid))) == 0 else neighbour, neighbour
 
 
 @functools.cache

@@ -19,7 +19,7 @@ from .columns import FAR, columns_loader
 from .common import clamp, last_id_of, rotate_blocks
 from .edges import edge_functions_of
 from .gaps import gap_filler, share_blocks, short_gap_fillers
-from .states import run_states_of
+from .states import heads_behind, run_states_of
 from .sums import open_run_of
 
 
@@ -69,6 +69,7 @@ def fold_tiles(
     load_ids, load_row_indices = LOAD_ONCE[index_vector], LOAD_ONCE[row_index_vector]
     unroll = items_per_thread or fold_items(vector * BY_NAME[value].itemsize, BY_NAME[index].itemsize, vector, properties, apart)
     append_rows, whole = open_run.append_batch(unroll, input_positions), (1 << unroll) - 1
+    heads_among = heads_behind(unroll)
     edges, batch_size = 2 * groups, unroll * vector
     # with heavy states of one column the compiler would not unroll the loop over a whole batch, and would leave the batch in memory
     whole_batches = not (properties.heavy and vector == 1)
@@ -152,13 +153,8 @@ def fold_tiles(
                         load(input, at, batch, u * vector, left)
                         if paired:
                             load(other, other_at, others, u * vector, left)
-                heads = int32(0)
                 # ids ascend
-                if batch_ids[unroll - 1] != current:
-                    heads = int32(batch_ids[0] != current)
-                    for u in range(1, unroll):
-                        if batch_ids[u] != batch_ids[u - 1]:
-                            heads = int32(heads | 1 << u)
+                heads = heads_among(batch_ids, current) if batch_ids[unroll - 1] != current else int32(0)
                 valid = min(int32(unroll), int32(length - tile_row))
                 folded = int32(tile_row - begun)
                 past = int32(folded - unroll)

@@ -20,7 +20,7 @@ from ..policy import FoldAndBroadcastStaged
 from ..tiling import STAGED_ROWS
 from .common import half_row_of
 from .staged import begin_copies
-from .states import run_states_of
+from .states import heads_behind, run_states_of
 from .sums import open_run_of
 from .vjp import element_vjp_of
 from .walk import run_walker_of, staged_loader
@@ -60,7 +60,7 @@ def fold_and_broadcast_staged(
     run_scalars, scalars, results_size, words_size = open_run.scalars, fold.scalars, vector * grad.results, 4 * piece
     turn, each = threads * piece, ceil_div(STAGED_ROWS, threads)
     wide_ids = min(each, BY_NAME[index].vector)
-    load_ids = LOAD_SHARED[wide_ids]
+    load_ids, heads_among = LOAD_SHARED[wide_ids], heads_behind(each)
 
     @jit.device
     def store(staged: Any, at: Any, distance: Any, batch: Any) -> None:
@@ -120,10 +120,7 @@ def fold_and_broadcast_staged(
             else:
                 for u in range(each):
                     own_ids[u] = staged_ids[uint32(ids_at + min(int32(row + u), int32(count - 1)))]
-            heads = int32(own_ids[0] != past)
-            for u in range(1, each):
-                if own_ids[u] != own_ids[u - 1]:
-                    heads = int32(heads | 1 << u)
+            heads = heads_among(own_ids, past)
         inside = int32(min(max(int32(own - row), int32(0)), int32(each)))
         listed, behind = int32(heads & int32((1 << inside) - 1)), int32(heads >> inside)
         place, vote = before_lane(int32(cuda.popc(listed))), cuda.ballot_sync(-1, behind != 0)

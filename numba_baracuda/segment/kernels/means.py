@@ -5,13 +5,16 @@ from typing import Any
 from numba import cuda
 from numba.cuda.types import int32, int64, uint16, uint32
 
+from ...algebra import SUM
 from ...core.dtypes import BY_NAME
 from ...device.build import opaque
 from ...device.vector import LOAD_ONCE, STORE_STREAM
+from ...device.warp import warp_scan
 from ...runtime import jit
 from ...runtime.parameters import Ptr
 from ..policy import GatherMeans
 from ..tiling import MEANS_ROWS, means_launch
+from .common import from_below
 from .gather import quotient_of
 
 
@@ -65,8 +68,7 @@ def gather_means(
     vector, index_vector, warps, share = BY_NAME[value].vector, BY_NAME[index].vector, threads_per_block // 32, MEANS_ROWS
     load_ids, store, quotient = LOAD_ONCE[index_vector], STORE_STREAM[vector], quotient_of(value)
     stride, batch_size, tile, size = 32 * share, share * items_per_thread, 32 * share * items_per_thread, threads_per_block * share * items_per_thread
-
-    begins_size = size + threads_per_block
+    begins_size, count_upto = size + threads_per_block, warp_scan(SUM, int32)
 
     def gather_means(
         source: Ptr[value], ids: Ptr[index], output: Ptr[value],
@@ -102,17 +104,13 @@ def gather_means(
 
         held, counted = index_type(batch_ids[0] ^ index_type(1)), int32(0)  # any other id than the first of the tile
         for u in range(items_per_thread):
-            neighbour = cuda.shfl_sync(-1, batch_ids[u * share + share - 1], lane + 31 & 31)
-            past, heads = held if int32(opaque(lane)) == 0 else neighbour, int32(0)
-            held = neighbour
+            past, held = from_below(batch_ids[u * share + share - 1], held)
+            heads = int32(0)
             for k in range(share):
                 heads = int32(heads + int32(batch_ids[u * share + k] != past))
                 past, places[u * share + k] = batch_ids[u * share + k], int32(opaque(heads))
             counted = int32(counted + (heads << 16 * u))
-        upto = counted
-        for k in range(5):
-            other = cuda.shfl_up_sync(-1, upto, 1 << k)
-            upto = int32(upto + (other if int32(opaque(lane)) >= 1 << k else int32(0)))
+        upto = count_upto(counted)
         totals, below = cuda.shfl_sync(-1, upto, 31), int32(upto - counted)
         at, spare = int32(warp * tile - 1), int32(size + cuda.threadIdx.x)  # of the run before the first, and where a lane stores what nobody reads
         runs = int32((totals & 0xFFFF) + (totals >> 16))

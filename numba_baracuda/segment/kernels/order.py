@@ -11,12 +11,8 @@ from ...device.build import opaque
 from ...device.vector import LOAD, LOAD_ONCE, STORE
 from ...runtime import jit
 from ...runtime.parameters import Ptr
-from ..tiling import THREADS, Tiling, fault_launch
-from .common import first_at_least
-
-
-def _ids_launch(rows: int) -> tuple[int, int, int]:
-    return Tiling.of_ids(rows).launch
+from ..tiling import THREADS, fault_launch
+from .common import first_at_least, ids_launch
 
 
 @jit.device
@@ -118,7 +114,7 @@ def sort_keys(*, index: str, key: str, row_index: str, ordered: bool, vector: in
                     if numbers_rows:
                         row_indices[row + k] = row_index_type(row + k)
 
-    return sort_keys, lambda rows: _ids_launch(ceil_div(rows, vector))
+    return sort_keys, lambda rows: ids_launch(ceil_div(rows, vector))
 
 
 @jit.kernel
@@ -144,7 +140,7 @@ def number_rows(*, row_index: str, vector: int) -> Any:
                 if row + k < rows:
                     row_indices[row + k] = batch_rows[k]
 
-    return number_rows, lambda rows: _ids_launch(ceil_div(rows, vector))
+    return number_rows, lambda rows: ids_launch(ceil_div(rows, vector))
 
 
 @jit.kernel
@@ -165,7 +161,7 @@ def expand_offsets(*, offset: str, index: str) -> Any:
         if row < rows:
             ids[row] = index_type(first_at_least(offsets, offsets_step, 0, segments + 1, row + 1) - 1)
 
-    return expand_offsets, _ids_launch
+    return expand_offsets, ids_launch
 
 
 @jit.kernel
@@ -192,4 +188,4 @@ def first_rows(*, index: str, row_index: str) -> Any:
                 first = int64(rows)
             firsts[row] = row_index_type(first)
 
-    return first_rows, _ids_launch
+    return first_rows, ids_launch

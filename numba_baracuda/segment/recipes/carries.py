@@ -38,7 +38,8 @@ def carries_steps(
     plan, scalars, state = policy_of.fold_carries(fold.monoid.hungry), descriptor.embedding_dim * fold.monoid.width, fold.state_of(descriptor.element)
     slots, steps, name = carry_slots(most, scalars, state), list[Step](), CARRY
     if most >= plan.most_at_once:
-        least = min(plan.join_threads, plan.threads_per_block) // plan.max_group_threads * plan.items_per_thread - 1
+        joining = policy_of.fold_carries(fold.monoid.hungry, joins=True)
+        least = joining.threads_per_block // joining.max_group_threads * joining.items_per_thread - 1
         slots += carry_slots(2 * ceil_div(most, least), scalars, state, JOINED)
     if entries >= plan.most_at_once:
         join, entries = _combine(descriptor, rows, fold, entries, target, joins=True)
