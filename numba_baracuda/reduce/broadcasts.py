@@ -18,6 +18,7 @@ from .held import Held
 from .launches import extents, form_of, kept_strides, spec_of, splits
 from .policy import BroadcastDense, BroadcastStagedRows, FoldAndBroadcastRows
 from .problem import Problem
+from .staged_lines import StagedLines
 from .tiling import THREADS, staged_height, staged_lanes
 
 
@@ -55,6 +56,17 @@ def broadcast_held(descriptor: ReduceBackwardDescriptor, held: Held, gradient: G
     arguments = {**operands, "corrected_count": _corrected_count(descriptor, gradient.fold), **held.arguments}
     spec = spec_of(held.kernel, gradient=gradient.name, monoid=gradient.fold, value=descriptor.element, **held.constants)
     return Launch(spec, (held.blocks, THREADS, 0), arguments)
+
+
+def broadcast_staged_lines(descriptor: ReduceBackwardDescriptor, problem: Problem, staged: StagedLines, gradient: Gradient) -> Launch:
+    """The launch that folds rows, or few neighbouring columns, whose lines pass through shared memory, and stores their dx."""
+    dy, y, _ = problem.kept_strides
+    arguments = {
+        **_operands(descriptor, gradient, True), "corrected_count": _corrected_count(descriptor, gradient.fold), **staged.arguments,
+        "kept_shape": problem.kept_shape, **kept_strides(x=problem.full_kept[0], dy=dy, y=y),
+    }  # fmt: skip
+    spec = spec_of("fold_and_broadcast_staged_lines", gradient=gradient.name, monoid=gradient.fold, value=descriptor.element, **staged.constants)
+    return Launch(spec, (staged.blocks, THREADS, staged.shared_bytes), arguments)
 
 
 def broadcast_dense(descriptor: ReduceBackwardDescriptor, dense: Dense, gradient: Gradient, folded: str, after_fold: bool = False) -> Launch:

@@ -41,6 +41,11 @@ class View:
         """The extent of the axis that is walked."""
         return self.shape[self.walked]
 
+    @property
+    def columns(self) -> int:
+        """The number of all columns, each of which leaves a state."""
+        return math.prod(self.shape) // self.positions
+
     def full(self, layout: Layout) -> Layout:
         """A full operand."""
         return Layout(self.shape, self.strides, layout.address)
@@ -124,6 +129,21 @@ def _along(axes: Sequence[int], x: Layout) -> View | None:
     return View(outer, c_strides(outer), (*[None if axis in axes else axis for axis in order[:begin]], None), begin)
 
 
+def _paying(across: View | None, along: View | None, plain: Problem, size: int, column_bytes: int, state_bytes: int) -> View | None:
+    """The view whose states cost less than the loads of ``plain``; None where both cost more. States that caches hold cost little."""
+    policy, nbytes = tuned(Passes()), plain.rows * plain.extent * size
+    views = [view for view in (across, along) if view and view.positions * size >= policy.min_share * state_bytes]
+    cached = [view for view in views if view.columns * state_bytes <= policy.max_state_bytes]
+    if len(cached) == 2 and cached[0].positions < min(policy.many_positions, cached[1].positions):
+        return cached[1]
+    short_lines = plain.row_contiguous or plain.line * size < policy.direct_line_bytes
+    loaded = plain.vector * size * (1 if short_lines else 2)
+    percent = policy.narrow_percent if loaded < 4 else policy.single_percent if loaded == 4 else 0
+    wider = [view for view in views if view is along or fitting(max(1, column_bytes // size), [view.strides[view.walked]]) > plain.vector]
+    paying = [view for view in wider if 200 * view.columns * state_bytes <= percent * nbytes]
+    return next(iter(cached), min(paying, key=lambda view: view.columns, default=None))
+
+
 def first_pass(
     axes: Sequence[int], x: Layout, y: Layout, element: str, plain: Problem, column_bytes: int, staged_below: int, ordered: bool, origin: bool,
     state_bytes: int,
@@ -134,17 +154,9 @@ def first_pass(
     if (len(plain.shape) == 1 and not plain.row_contiguous and few_long) or not _is_slow(plain, size, column_bytes):
         return None
 
-    def pays(view: View | None) -> bool:
-        if view is None or view.positions * size < policy.min_share * state_bytes:
-            return False
-        return (math.prod(view.shape) // view.positions) * state_bytes <= policy.max_state_bytes
-
     turns = size < 4 or plain.line * size < policy.direct_line_bytes
     across, along = _across(axes, [x], size, column_bytes, turns, policy.vectors_across), None if origin else _along(axes, x)
-    across, along = across if pays(across) else None, along if pays(along) else None
-    if across and along and across.positions < min(policy.many_positions, along.positions):
-        across = None
-    view = across or along
+    view = _paying(across, along, plain, size, column_bytes, state_bytes)
     if view is None:
         return None
     rest = [k for k, source in enumerate(view.sources) if source is None and k != view.walked]
@@ -161,7 +173,7 @@ def first_pass(
         view.ragged,
     )  # fmt: skip
     kept_shape, (y_kept,) = merge_axes([view.shape[k] for k in kept], [view.kept(y.strides).strides[k] for k in kept])
-    scale, step = (states, 1) if across else (1, view.positions)
+    scale, step = (states, 1) if view is across else (1, view.positions)
     return FirstPass(problem, states, scale, step, kept_shape, y_kept)
 
 

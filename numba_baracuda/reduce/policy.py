@@ -135,6 +135,8 @@ class Passes(Policy):
     max_lines: int = 512  #: few of such lines
     min_share: int = 4  #: bytes of the elements of a column to those of the state that they leave
     max_state_bytes: int = 16 << 20  #: of all states, which the L2 cache holds
+    narrow_percent: int = 50  #: of the elements' bytes, more states than these, written and read, that pay where rows are loaded by 2 bytes
+    single_percent: int = 20  #: the same of rows loaded by 4 bytes, and of columns loaded by 2; wider loads lose less than states take
     direct_line_bytes: int = 128  #: of a line of elements of 4 bytes or more, of which single loads are as good as vectors that begin before it
     vectors_across: int = 128  #: vectors that a position should have
     gradient_vectors_across: int = 2048  #: the same of gradients, whose blocks are wide: of many, few have idle threads. Computed, not timed
@@ -175,6 +177,22 @@ class FoldAndBroadcastRows(Policy):
     max_block_held_bytes: int = 256  #: of a still longer row, or of few, that a thread of a block holds
     min_block_items: int = 3  #: vectors of a thread; of fewer, the lanes' exchange of states takes longer than to read twice
     min_blocks_per_multiprocessor: int = 2  #: of rows that are held
+
+
+@dataclass(frozen=True)
+class FoldAndBroadcastStagedLines(Policy):
+    """``fold_and_broadcast_staged_lines``: gradients of rows or few neighbouring columns whose lines a block copies. Computed, not timed."""
+
+    shared_bytes_per_block: int = 40 << 10  #: of lines
+    min_bytes_per_block: int = 16 << 10  #: of lines; a block takes several neighbouring rows where it would have fewer
+    min_line_bytes: int = 512  #: of the elements of a block on a line; fewer share lines of memory with those of other blocks
+    max_column_bytes: int = 128  #: of neighbouring columns at one position; more fill the lines of memory that a warp loads
+    max_power_bytes: int = 16  #: the greatest power of two that divides them, since threads of others meet in banks of shared memory
+    max_vector_bytes: int = 4  #: rows that are held, and loaded by wider vectors, are loaded in place
+    max_columns: int = 256  #: rows or columns of a block, whose terms take shared memory, too; half as many where terms are of 8 bytes
+    max_block_columns: int = 2  #: of a block, so many that all threads fold each
+    grid_blocks_per_multiprocessor: int = 8  #: fewer blocks leave multiprocessors idle
+    min_bytes: int = 32 << 20  #: of elements; less takes so short that launches matter
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from ..core.axes import c_strides, ceil_div
 from ..core.dtypes import BY_NAME
 from ..core.op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Step, Target, contiguous
 from ..core.policy import tuned
-from .broadcasts import broadcast, broadcast_dense, broadcast_held, broadcast_staged, find_special_results
+from .broadcasts import broadcast, broadcast_dense, broadcast_held, broadcast_staged, broadcast_staged_lines, find_special_results
 from .dense import dense_of
 from .descriptor import ReduceBackwardDescriptor, ReduceDescriptor
 from .geometry import Geometry
@@ -21,6 +21,7 @@ from .launches import extents, form_of, halves_about_pivot, kept_strides, reside
 from .passes import FirstPass, first_pass, walk_of_gradient
 from .policy import Block, BroadcastColumns, BroadcastStagedRows, CombinePartials, FoldColumns, FoldStagedRows
 from .problem import Problem
+from .staged_lines import StagedLines
 from .tiling import THREADS, combine_lanes, staged_column_block, staged_height, staged_lanes
 
 #: the element type that kernels use for truth values
@@ -250,7 +251,8 @@ def backward(op: Op, descriptor: ReduceBackwardDescriptor, layouts: dict[str, La
     full = Problem.of(*operands, ordered, peel=True, staged_below=staged_below, column_bytes=column_bytes)
     walk = None if full.staged or gradient.uses_positions else walk_of_gradient(*operands, full, column_bytes)
     held_as = layouts["dx"], x, layouts["dy"], y, value, bool(gradient.rows or gradient.fold), gradient.guarded
-    held = None if brought else held_gradient_of(Problem.of(*operands, ordered), *held_as)
+    plain = Problem.of(*operands, ordered)
+    held = None if brought else held_gradient_of(plain, *held_as)
     if held and full.row_contiguous:
         return Recipe((broadcast_held(descriptor, held, gradient),))
     dense = dense_of(gradient, walk or full, *operands)
@@ -263,7 +265,12 @@ def backward(op: Op, descriptor: ReduceBackwardDescriptor, layouts: dict[str, La
         return Recipe((broadcast_staged(descriptor, full, gradient),))
     if held:
         return Recipe((broadcast_held(descriptor, held, gradient),))
-    if gradient.fold and not brought and not full.row_contiguous:
+    folds = bool(gradient.fold) and not brought
+    lines_of = layouts["dx"], x, value, gradient.guarded, target.multiprocessors
+    staged = StagedLines.of(plain, *lines_of) if folds and not gradient.uses_positions else None
+    if staged:
+        return Recipe((broadcast_staged_lines(descriptor, plain, staged, gradient),))
+    if folds and not full.row_contiguous:
         short = Problem.of(*operands, ordered, column_bytes=_column_bytes(gradient.fold, value))
         fused = Geometry.of_fused_columns(short, target.multiprocessors, value, not gradient.guarded and bool(gradient.rows), gradient.guarded)
         if fused:

@@ -24,6 +24,8 @@ from .policy import (
 THREADS = Block.threads_per_block
 #: elements that a lane takes from shared memory at a time
 STAGED_STEPS = FoldStagedRows.items_per_thread
+#: bytes of a copy to shared memory that nobody waits for
+ASYNC_BYTES = 16
 
 
 def steps_of(value: str, vector: int) -> int:

@@ -18,6 +18,7 @@ Kernels that walk across memory call rows columns. The position of an element in
 | :func:`broadcast_rows` | stores the gradient of each element of a row | reduced |
 | :func:`fold_and_broadcast_rows` | the same, and the fold that the gradient needs | reduced |
 | :func:`fold_and_broadcast_held_rows` | the same; a group of lanes holds a whole row in registers | reduced |
+| :func:`fold_and_broadcast_staged_lines` | the same of rows, or few neighbouring columns, whose lines pass through shared memory | any |
 | :func:`broadcast_staged_rows` | the same; rows are contiguous as a whole, and pass through shared memory | reduced |
 | :func:`broadcast_held_rows` | the same; vectors hold whole rows | reduced |
 | :func:`broadcast_columns` | stores the gradient of each element of a column | kept |
@@ -78,6 +79,7 @@ from .results import combine_partials
 from .rows import fold_rows
 from .short import fold_short_rows
 from .staged import broadcast_staged_rows, fold_staged_rows
+from .staged_lines import fold_and_broadcast_staged_lines
 from .whole import fold_and_broadcast_columns
 
 __all__ = [
@@ -92,6 +94,7 @@ __all__ = [
     "fold_and_broadcast_columns",
     "fold_and_broadcast_held_rows",
     "fold_and_broadcast_rows",
+    "fold_and_broadcast_staged_lines",
     "fold_columns",
     "fold_held_columns",
     "fold_held_lines",

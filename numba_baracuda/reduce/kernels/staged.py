@@ -16,13 +16,10 @@ from ...kernels.batch import state_kind
 from ...kernels.elements import accumulator_type, conversions_of, is_normal_of, origin_of, strided_offset_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
-from ..tiling import STAGED_STEPS, THREADS, steps_of
+from ..tiling import ASYNC_BYTES, STAGED_STEPS, THREADS, steps_of
 from .loads import lane_of_group
 from .results import result_stores, row_results_of
 from .vjp import ROW_TERMS, one_of, terms_at, vjp_of
-
-#: bytes that ``copy_async`` copies
-_ASYNC_BYTES = 16
 
 
 @functools.cache
@@ -34,7 +31,7 @@ def copy_of(value: str, vector: int) -> Any:
     """
     element, stride, steps = jit.SCALARS[value], THREADS * vector, steps_of(value, vector)
     load, store, in_flight = LOAD_ONCE[vector], STORE[vector], steps * vector
-    past_registers, arrived = vector * BY_NAME[value].itemsize == _ASYNC_BYTES, await_copies(0)
+    past_registers, arrived = vector * BY_NAME[value].itemsize == ASYNC_BYTES, await_copies(0)
 
     @jit.device
     def copy(x: Any, base: Any, size: Any, staged: Any) -> None:

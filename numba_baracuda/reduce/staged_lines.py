@@ -1,0 +1,66 @@
+"""Rows, or few neighbouring columns, of a gradient, whose lines a block copies to shared memory."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ..core.axes import ceil_div, fitting
+from ..core.dtypes import BY_NAME
+from ..core.op import Layout
+from ..core.policy import tuned
+from .geometry import Geometry
+from .policy import FoldAndBroadcastStagedLines
+from .problem import Problem
+from .tiling import ASYNC_BYTES, THREADS
+
+
+@dataclass(frozen=True)
+class StagedLines:
+    """The constants, the arguments, the number of blocks and the bytes of shared memory of ``fold_and_broadcast_staged_lines``."""
+
+    constants: dict[str, int]
+    arguments: dict[str, int]
+    blocks: int
+    shared_bytes: int
+
+    @classmethod
+    def of(cls, problem: Problem, dx: Layout, x: Layout, element: str, guarded: bool, multiprocessors: int) -> StagedLines | None:
+        """For a gradient of such rows or columns; None where lines are too many or too long, or where loads in place are as good.
+
+        ``guarded``: as of the gradient, which looks at few elements twice.
+        """
+        policy, size, accumulator = tuned(FoldAndBroadcastStagedLines()), BY_NAME[element].itemsize, BY_NAME[BY_NAME[element].accumulator]
+        vector, kept, steps, rows = ASYNC_BYTES // size, problem.kept_shape, problem.full_kept[0], problem.row_contiguous
+        alike = steps == problem.full_kept[1] and problem.full_reduced[0] == problem.full_reduced[1] and (dx.address - x.address) % ASYNC_BYTES == 0
+        if not alike or len(problem.shape) > 2 or problem.rows * problem.extent * size < policy.min_bytes:
+            return None
+        inner = 1 if rows or steps[-1] != 1 else kept[-1]
+        if problem.full_reduced[0][-1] != inner or (rows and len(problem.shape) == 1):
+            return None
+        if rows and problem.vector * size > policy.max_vector_bytes:
+            held = not guarded and Geometry.of_fused(problem, multiprocessors, element, True).held
+            if held or problem.vector == vector:
+                return None
+        few = 1 < inner and inner * size <= policy.max_column_bytes and fitting(2 * policy.max_power_bytes, [inner * size]) <= policy.max_power_bytes
+        if not rows and (guarded or not few):
+            return None
+        line, lines, stride = problem.shape[-1], math.prod(problem.shape[:-1]), (0, *problem.full_reduced[0])[-2]
+        unit, last = line * inner, len(kept) - (1 if rows else 2)
+        across = kept[last] if last >= 0 and steps[last] == unit else 1
+        most = min(policy.shared_bytes_per_block // (lines * unit * size), policy.max_columns * 4 // (accumulator.itemsize * inner))
+        units = min(across, most, max(1, ceil_div(policy.min_bytes_per_block, lines * unit * size)))
+        if units == 0 or stride < 0:
+            return None
+        units = ceil_div(across, ceil_div(across, units))
+        columns, blocks, longest = units * inner, problem.rows // (across * inner) * ceil_div(across, units), units * unit
+        pitch = longest + (stride - longest) % vector
+        shared_bytes = ceil_div((lines * pitch + vector) * size, ASYNC_BYTES) * ASYNC_BYTES
+        few = blocks < policy.grid_blocks_per_multiprocessor * multiprocessors
+        if few or longest * size < policy.min_line_bytes or shared_bytes > policy.shared_bytes_per_block:
+            return None
+        lanes = THREADS if columns <= policy.max_block_columns else min(32, 1 << (max(1, THREADS // columns).bit_length() - 1))
+        copiers = min((32, 64, 128, 256), key=lambda each: ceil_div(lines, THREADS // each) * ceil_div(ceil_div(longest, vector) + 1, each))
+        constants = {"lanes": lanes, "copiers": copiers, "inner": inner, "columns": columns, "kept": len(kept)}
+        arguments = {"units": units, "across": across, "lines": lines, "line": line, "stride": stride, "pitch": pitch}
+        return cls(constants, arguments, blocks, shared_bytes)
