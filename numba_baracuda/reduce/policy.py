@@ -188,7 +188,6 @@ class FoldAndBroadcastStagedLines(Policy):
     min_line_bytes: int = 512  #: of the elements of a block on a line; fewer share lines of memory with those of other blocks
     max_column_bytes: int = 128  #: of neighbouring columns at one position; more fill the lines of memory that a warp loads
     max_power_bytes: int = 16  #: the greatest power of two that divides them, since threads of others meet in banks of shared memory
-    max_vector_bytes: int = 4  #: rows that are held, and loaded by wider vectors, are loaded in place
     max_columns: int = 256  #: rows or columns of a block, whose terms take shared memory, too; half as many where terms are of 8 bytes
     max_block_columns: int = 2  #: of a block, so many that all threads fold each
     grid_blocks_per_multiprocessor: int = 8  #: fewer blocks leave multiprocessors idle

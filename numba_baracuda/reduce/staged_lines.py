@@ -38,11 +38,9 @@ class StagedLines:
         inner = 1 if rows or steps[-1] != 1 else kept[-1]
         if problem.full_reduced[0][-1] != inner or (rows and len(problem.shape) == 1):
             return None
-        if rows and problem.vector * size > policy.max_vector_bytes:
-            held = not guarded and Geometry.of_fused(problem, multiprocessors, element, True).held
-            if held or problem.vector == vector:
-                return None
-        few = 1 < inner and inner * size <= policy.max_column_bytes and fitting(2 * policy.max_power_bytes, [inner * size]) <= policy.max_power_bytes
+        if rows and (problem.vector == vector or (not guarded and Geometry.of_fused(problem, multiprocessors, element, True).held)):
+            return None
+        few = inner > 1 and inner * size <= policy.max_column_bytes and fitting(2 * policy.max_power_bytes, [inner * size]) <= policy.max_power_bytes
         if not rows and (guarded or not few):
             return None
         line, lines, stride = problem.shape[-1], math.prod(problem.shape[:-1]), (0, *problem.full_reduced[0])[-2]
@@ -62,5 +60,6 @@ class StagedLines:
         lanes = THREADS if columns <= policy.max_block_columns else min(32, 1 << (max(1, THREADS // columns).bit_length() - 1))
         copiers = min((32, 64, 128, 256), key=lambda each: ceil_div(lines, THREADS // each) * ceil_div(ceil_div(longest, vector) + 1, each))
         constants = {"lanes": lanes, "copiers": copiers, "inner": inner, "columns": columns, "kept": len(kept)}
+        constants |= {"alone": units == 1, "flat": lines == 1, "long": inner == 1 and line >= vector}
         arguments = {"units": units, "across": across, "lines": lines, "line": line, "stride": stride, "pitch": pitch}
         return cls(constants, arguments, blocks, shared_bytes)

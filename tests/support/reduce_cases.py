@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import zlib
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,9 @@ from tolerance import assert_close
 import numba_baracuda as nb
 from numba_baracuda.core.dtypes import numpy_dtype
 from numba_baracuda.core.op import Op
+from numba_baracuda.plans.tuning import using
 from numba_baracuda.reduce.descriptor import reduced_axes
+from numba_baracuda.reduce.policy import FoldAndBroadcastRows, FoldAndBroadcastStagedLines
 
 FORWARD, BACKWARD, OTHER = (
     [op for op in nb.OPS.values() if op.family == "reduce" and select(op)]
@@ -94,6 +98,14 @@ def check(kind: Kind, op: Op, shape: tuple[int, ...], axis: Any, element: str = 
     given = operands(op, shape, axes, element, **options)
     got = kind.numpy(run(op, {name: kind.array(array) for name, array in given.items()}, shape, axis, **options))
     assert_close(got, truth(op, given, shape, axes, **({"ties": "all"} if "ties" in op.traits["keywords"] else {}) | options), element, op.name)
+
+
+@contextlib.contextmanager
+def staging_lines(nbytes: int) -> Iterator[None]:
+    """Blocks copy lines of small gradients as they do those of large ones, ``nbytes`` or more; nobody holds them."""
+    few = using(FoldAndBroadcastStagedLines, min_bytes=1, grid_blocks_per_multiprocessor=1, min_line_bytes=1, min_bytes_per_block=nbytes)
+    with few, using(FoldAndBroadcastRows, max_uneven_elements=1):
+        yield
 
 
 def check_places(kind: Kind, op: Op, shape: tuple[int, ...], axis: Any) -> None:

@@ -615,13 +615,14 @@ WALKED = {"min_bytes": 1, "min_positions": 2, "many_positions": 4, "min_share": 
 def reduce(
     name: str, op: str, shape: tuple[int, ...], axis: Any, element: str = "f32", zeros: float = 0, moved: bool = False, late: bool = False,
     shifted: bool = False, batches: int = 4, single_pass: bool = False, dense: bool = False, whole: bool = False, held: bool = False,
-    walked: bool = False, staged: bool = False, lines: bool = False, parts: int = 0, **options: Any,
+    walked: bool = False, staged: bool = False, lines: bool = False, staged_lines: int = 0, parts: int = 0, **options: Any,
 ) -> None:  # fmt: skip
     """``zeros`` is the share of elements that are 0; ``moved`` transposes the result; ``late`` rows, or the array if ``shifted``, begin after a
     multiple of 16 bytes.
 
     ``dense`` operands go in the order of memory. Blocks fold the columns of a gradient ``whole``, or else a launch before does. Threads hold rows
-    and columns that are ``held``. Small problems are ``walked``, and few columns ``staged`` or folded in ``lines``, as large ones are.
+    and columns that are ``held``. Small problems are ``walked``, and few columns ``staged`` or folded in ``lines``, as large ones are. Blocks copy
+    lines of a gradient, ``staged_lines`` bytes or more.
     Fewer ``batches`` make shorter splits of rows. In a ``single_pass`` the last block of a row combines them, else a second launch, in ``parts``.
     """
     policy = {"grid_blocks_per_multiprocessor": 7} if single_pass else {"max_bytes": 1}
@@ -651,6 +652,7 @@ def reduce(
             using(FoldLines, **({"min_line_bytes": 1, "min_bytes": 1} if lines else {})),
             using(FoldStagedRows, **({"min_column_bytes": 1} if staged else {})),
             using(FoldHeld, **({"min_bytes": 1, "min_line_rows": 1, "max_pieces": 2} if held else {})),
+            reduce_cases.staging_lines(staged_lines) if staged_lines else contextlib.nullcontext(),
             using(FoldAndBroadcastColumns, grid_blocks_per_multiprocessor=1 if whole else MANY), using(Passes, **(WALKED if walked else {})),
             using(CombinePartials, **({"max_row_partials": 4, "parts": parts, "blocks_per_multiprocessor": 99} if parts else {})),
         ):  # fmt: skip
@@ -734,6 +736,15 @@ for op in ("var", "std"):
     reduce(f"{op} back to lines of rows that a warp holds", f"{op}_backward", (3, 10, 37), (0, 2))
     reduce(f"{op} back to rows of halves that a group holds", f"{op}_backward", (9, 600), 1, "bf16")
 reduce("max back to rows that a warp holds, divided among equals", "max_backward", (9, 300), 1, ties="even")
+for op in ("var", "prod"):
+    reduce(f"{op} back to staged lines", f"{op}_backward", (2, 3, 7, 41), (1, 3), staged_lines=700)
+    reduce(f"{op} back to staged lines of a block", f"{op}_backward", (3, 2, 2, 157), (1, 3), "bf16", staged_lines=1)
+    reduce(f"{op} back to short staged lines", f"{op}_backward", (3, 27, 3), (0, 2), "bf16", staged_lines=200)
+for said, shape, axis, element in (
+    ("apart", (5, 3, 9, 5), (0, 2), "f32"), ("one unit at a time", (9, 300, 3), 1, "f32"), ("of halves", (9, 31, 3), 1, "bf16"),
+):  # fmt: skip
+    reduce(f"std back to few columns {said} in staged lines", "std_backward", shape, axis, element, staged_lines=500)
+reduce("zeros of products back to staged lines", "prod_backward", (2, 3, 7, 41), (1, 3), zeros=0.01, staged_lines=700)
 for op in ("var", "prod"):
     reduce(f"{op} back to staged rows for two lanes", f"{op}_backward", (130, 49), 1)
     reduce(f"{op} back to rows in splits", f"{op}_backward", (1, 9100), 1, batches=1)

@@ -9,6 +9,7 @@ from numba.cuda.types import int32, int64, uint32, uint64
 from ...algebra import monoid_of
 from ...algebra.gradients import GRADIENTS
 from ...core.dtypes import BY_NAME
+from ...device.build import opaque
 from ...device.stage import await_copies, commit_copies, copy_async
 from ...device.vector import LOAD, STORE_STREAM, aligned_span
 from ...kernels.accumulators import thread_accumulator_of
@@ -18,7 +19,33 @@ from ...runtime.parameters import Extents, Ptr, Scalar
 from ..tiling import ASYNC_BYTES, STAGED_STEPS, THREADS
 from .loads import lane_of_group
 from .results import row_results_of, special_of
-from .vjp import ROW_TERMS, terms_at, vjp_of
+from .staged import group_fold_of
+from .vjp import ROW_TERMS, one_of, vjp_of
+
+#: scalars of the terms of a row in shared memory, of which the first are loaded at once
+_ROOM = 8
+
+
+@functools.cache
+def terms_of(value: str) -> tuple[Any, Any]:
+    """(``keep``, ``find``): ``keep(terms, row, own)`` puts the terms of a row to shared memory, and ``find(terms, row)`` returns them."""
+    wide, width = accumulator_type(value), ASYNC_BYTES // BY_NAME[BY_NAME[value].accumulator].itemsize
+    load, size = LOAD[width], ROW_TERMS + width
+
+    @jit.device
+    def keep(terms: Any, row: Any, own: Any) -> None:
+        for k in range(ROW_TERMS):
+            terms[uint64(row * _ROOM + k)] = own[k]
+
+    @jit.device
+    def find(terms: Any, row: Any) -> Any:
+        own = cuda.local.array(size, wide)
+        for k in range(0, ROW_TERMS - 1, width):
+            load(terms, int64(row * _ROOM + k), own, k)
+        last = terms[uint64(row * _ROOM + ROW_TERMS - 1)]
+        return own[0], own[1], own[2], own[3], last
+
+    return keep, find
 
 
 @functools.cache
@@ -44,9 +71,9 @@ def lines_copy(vector: int, copiers: int) -> Any:
                     own, behind = max(at, begin), min(int32(at + vector), end)
                     while own < behind:
                         staged[uint64(own)] = x[source + (own - begin)]
-                        own = int32(own + 1)
-                at = int32(at + copiers * vector)
-            line = int32(line + at_once)
+                        own = int32(opaque(own + 1))
+                at = int32(opaque(at + copiers * vector))
+            line = int32(opaque(line + at_once))
         commit_copies()
         arrived()
 
@@ -54,111 +81,152 @@ def lines_copy(vector: int, copiers: int) -> Any:
 
 
 @functools.cache
-def lines_fold(monoid: str, value: str, lanes: int, inner: int) -> Any:
-    """``fold(staged, begin, lines, line, pitch, lane)``: (accumulator, number of elements) of one lane's share of a row in ``staged``.
+def _batch_fold(monoid: str, value: str, lanes: int, steps: int) -> Any:
+    """``take(acc, count, index, place, staged, lane, size, line, step, right, wrap)``: the first four after ``steps`` more elements of a row.
 
-    The row has ``line`` elements on each of its ``lines``, ``inner`` apart from ``staged[begin]`` on, and so every ``pitch`` from there. Of all of
-    them a lane takes every ``lanes``-th, ``STAGED_STEPS`` before it uses the first.
+    They are as they were if fewer are left. A lane takes every ``lanes``-th of the row's ``size`` elements. ``index`` is that of the next one in
+    ``staged``, and ``place`` its number on its line of ``line`` elements. The one behind it is ``step`` further, ``right`` places, or on a line
+    further down, ``wrap`` more.
     """
-    element, accumulator, steps = jit.SCALARS[value], thread_accumulator_of(monoid, value), STAGED_STEPS
-    add, empty = accumulator.add_batch(steps, 1, 1, lanes), accumulator.empty
+    element, add = jit.SCALARS[value], thread_accumulator_of(monoid, value).add_batch(steps, 1, 1, lanes)
 
     @jit.device
-    def fold(staged: Any, begin: Any, lines: Any, line: Any, pitch: Any, lane: Any) -> Any:
+    def take(
+        acc: Any, count: Any, index: Any, place: Any, staged: Any, lane: Any, size: Any, line: Any, step: Any, right: Any, wrap: Any
+    ) -> Any:  # fmt: skip
         batch = cuda.local.array(steps, element)
-        acc, count, position, size = empty(), int32(0), int32(lane), int32(lines * line)
-        above, down = uint32(lane) // uint32(line), uint32(lanes) // uint32(line)
-        place, right = int32(lane - above * line), int32(lanes - down * line)
-        index, step, wrap = int32(begin + above * pitch + place * inner), int32(down * pitch + right * inner), int32(pitch - line * inner)
-        while position < size:
-            valid = int32(0)
+        position = int32(lane + count * lanes)
+        if position < int32(size - (steps - 1) * lanes):
             for s in range(steps):
-                inside = position + s * lanes < size
-                batch[s] = staged[uint64(index if inside else begin)]
-                valid = int32(valid + int32(inside))
+                batch[s] = staged[uint64(index)]
                 index, place = int32(index + step), int32(place + right)
                 if place >= line:
                     index, place = int32(index + wrap), int32(place - line)
-            acc = add(acc, batch, 0, int64(position), valid, count)
-            count, position = int32(count + valid), int32(position + steps * lanes)
-        return acc, count
+            acc = add(acc, batch, 0, int64(position), steps, count)
+            count = int32(count + steps)
+        return acc, count, index, place
 
+    return take
+
+
+@functools.cache
+def lines_fold(monoid: str, value: str, lanes: int, inner: int, flat: bool) -> Any:
+    """``fold(staged, begin, lines, line, pitch, exists, lane)``: the state of a row in ``staged``, in the first of its ``lanes`` lanes.
+
+    The row has ``line`` elements on each of its ``lines``, one if ``flat``, ``inner`` apart from ``staged[begin]`` on, and so every ``pitch`` from
+    there. Of all of them a lane takes every ``lanes``-th, in batches as :func:`~.staged.group_fold_of` does.
+    """
+    accumulator, wide, origin_from = thread_accumulator_of(monoid, value), accumulator_type(value), origin_of(value)
+    empty, reduce_lanes, subtracts_origin = accumulator.empty, accumulator.reduce_lanes(lanes), monoid_of(monoid).subtracts_origin
+    take_8, take_4, take_2, take_1 = (_batch_fold(monoid, value, lanes, STAGED_STEPS >> halved) for halved in range(4))
+    fold_flat = group_fold_of(monoid, value, lanes, inner)
+
+    @jit.device
+    def fold(staged: Any, begin: Any, lines: Any, line: Any, pitch: Any, exists: Any, lane: Any) -> Any:
+        acc, count, origin, size = empty(), int32(0), wide(0), int32(lines * line)
+        if exists:
+            above, down = uint32(lane) // uint32(line), uint32(lanes) // uint32(line)
+            place, right = int32(lane - above * line), int32(lanes - down * line)
+            index, step, wrap = int32(begin + above * pitch + place * inner), int32(down * pitch + right * inner), int32(pitch - line * inner)
+            while lane + count * lanes < int32(size - (STAGED_STEPS - 1) * lanes):
+                acc, count, index, place = take_8(acc, count, index, place, staged, lane, size, line, step, right, wrap)
+            acc, count, index, place = take_4(acc, count, index, place, staged, lane, size, line, step, right, wrap)
+            acc, count, index, place = take_2(acc, count, index, place, staged, lane, size, line, step, right, wrap)
+            acc, count, index, place = take_1(acc, count, index, place, staged, lane, size, line, step, right, wrap)
+            if subtracts_origin:
+                origin = origin_from(staged[uint64(begin)])
+        return reduce_lanes(acc, count, origin)
+
+    if flat:
+        return jit.device(lambda staged, begin, lines, line, pitch, exists, lane: fold_flat(staged, begin, line, exists, lane))
     return fold
 
 
 @functools.cache
-def lines_store(element_vjp: Any, value: str, vector: int, inner: int, copiers: int) -> Any:
+def lines_store(element_vjp: Any, value: str, vector: int, inner: int, copiers: int, alone: bool, long: bool) -> Any:
     """``store(staged, terms, dx, base, stride, lines, size, first, pitch, unit, inverse_extent)``: the block stores the gradient of lines.
 
     They lie as :func:`lines_copy` has them. Each is a row of units of ``unit`` elements, in which ``inner`` neighbouring columns alternate;
-    ``terms`` are those of the columns of all units.
+    ``terms`` are those of the columns of all units. A block has one unit ``alone``, or several, of which a vector has elements of two at most where
+    they are ``long``, and of one column each.
     """
-    element, load, store, at_once = jit.SCALARS[value], LOAD[vector], STORE_STREAM[vector], THREADS // copiers
+    element, load, store, at_once, (_, find) = jit.SCALARS[value], LOAD[vector], STORE_STREAM[vector], THREADS // copiers, terms_of(value)
+
+    @jit.device
+    def go_on(column: Any, inside: Any, place: Any, unit: Any) -> Any:
+        """The next element's: the first column of its unit, its number among these, and its place in the unit."""
+        inside, place = int32(inside + 1), int32(place + 1)
+        if inside == inner:
+            inside = int32(0)
+        if not alone and place == unit:
+            place, column = int32(0), int32(column + inner)
+        return column, inside, place
 
     @jit.device
     def store_lines(
         staged: Any, terms: Any, dx: Any, base: Any, stride: Any, lines: Any, size: Any, first: Any, pitch: Any, unit: Any, inverse_extent: Any
     ) -> None:  # fmt: skip
-        batch = cuda.local.array(vector, element)
+        batch, zero = cuda.local.array(vector, element), int64(0)
         line, lane = lane_of_group(copiers)
+        last = int32(uint32(size) // uint32(unit) - 1)
         while line < lines:
             begin, target = int32(first + line * pitch), base + line * stride
             end, at = int32(begin + size), int32((begin & -vector) + lane * vector)
             while at < end:
                 own = max(at, begin)
-                number = uint32(own - begin) // uint32(unit)
+                number = int32(0) if alone else int32(uint32(own - begin) // uint32(unit))
                 place = int32(own - begin - number * unit)
-                inside = int32(uint32(place) % uint32(inner))
-                column = int32(number * inner)
+                inside, column = int32(uint32(place) % uint32(inner)), int32(number * inner)
                 if begin <= at <= end - vector:
                     load(staged, int64(at), batch, 0)
-                    for v in range(vector):
-                        batch[v] = element_vjp(batch[v], int64(0), inverse_extent, terms_at(terms, ROW_TERMS * (column + inside)))
-                        inside, place = int32(inside + 1), int32(place + 1)
-                        if inside == inner:
-                            inside = int32(0)
-                        if place == unit:
-                            place, column = int32(0), int32(column + inner)
+                    if long:
+                        here = find(terms, column)
+                        behind = here if alone else find(terms, min(int32(column + 1), last))
+                        for v in range(vector):
+                            batch[v] = element_vjp(batch[v], zero, inverse_extent, one_of(alone or place + v < unit, here, behind))
+                    else:
+                        for v in range(vector):
+                            batch[v] = element_vjp(batch[v], zero, inverse_extent, find(terms, int32(column + inside)))
+                            column, inside, place = go_on(column, inside, place, unit)
                     store(dx, target + (at - begin), batch, 0)
                 else:
-                    behind = min(int32(at + vector), end)
-                    while own < behind:
-                        here = terms_at(terms, ROW_TERMS * (column + inside))
-                        dx[target + (own - begin)] = element_vjp(staged[uint64(own)], int64(0), inverse_extent, here)
-                        own, inside, place = int32(own + 1), int32(inside + 1), int32(place + 1)
-                        if inside == inner:
-                            inside = int32(0)
-                        if place == unit:
-                            place, column = int32(0), int32(column + inner)
-                at = int32(at + copiers * vector)
-            line = int32(line + at_once)
+                    behind_last = min(int32(at + vector), end)
+                    while own < behind_last:
+                        dx[target + (own - begin)] = element_vjp(staged[uint64(own)], zero, inverse_extent, find(terms, int32(column + inside)))
+                        column, inside, place = go_on(column, inside, place, unit)
+                        own = int32(opaque(own + 1))
+                at = int32(opaque(at + copiers * vector))
+            line = int32(opaque(line + at_once))
 
     return store_lines
 
 
 @jit.kernel
 def fold_and_broadcast_staged_lines(
-    *, gradient: str, monoid: str, value: str, lanes: int, copiers: int, inner: int, columns: int, kept: int
+    *, gradient: str, monoid: str, value: str, lanes: int, copiers: int, inner: int, columns: int, alone: bool, flat: bool, long: bool,
+    kept: int,
 ) -> Any:  # fmt: skip
-    """:func:`fold_and_broadcast_rows` for rows of dx and x whose lines lie apart, or are no multiple of a vector, and for few neighbouring columns.
+    """:func:`fold_and_broadcast_rows` for rows whose lines lie apart, or are no multiple of a vector, and for few neighbouring columns.
 
-    A *unit* is a row, or ``inner`` neighbouring columns: on each of its ``lines`` it has ``line`` elements of each column, all of them contiguous, and
+    A *unit* is a row, or ``inner`` neighbouring columns: on each of its ``lines`` it has ``line`` elements of each column, all of them contiguous;
     units may be neighbours on a line. A block copies all lines of a few neighbouring units to shared memory, with ``copiers`` threads for each line,
     ``lanes`` lanes fold each row there, only where a result of the block is no normal number if the gradient is guarded, and the terms of each row
     go to shared memory, too. Then the threads store dx in aligned vectors, which need not begin or end with a row or a line. Of gradients that count
-    no positions. Dynamic shared memory: ``pitch`` · lines elements, and those of a vector. Bytes: rows · extent · value read and written.
+    no positions. Dynamic shared memory: the bytes of ``lines`` · ``pitch`` elements and of a vector. Bytes: rows · extent · value read and written.
 
-    Constants and parameters as :mod:`.` lists them, and: ``columns``: the most rows or columns of a block. ``units``: the units of a block;
-    ``across``: neighbouring units on a line; ``stride``, ``pitch``: the distance of neighbouring lines in memory and in shared memory, the same
-    multiple of a vector and as much more. ``x_kept_strides`` are also those of dx.
+    Constants and parameters as :mod:`.` lists them, and: ``columns``: the most rows or columns of a block; ``alone``: whether it has one unit;
+    ``flat``: whether there is one line; ``long``: whether units are rows that have a vector or more on a line. ``units``: those of a block;
+    ``across``: neighbouring units on a line; ``stride``, ``pitch``: the distance of neighbouring lines in memory and in shared memory, alike modulo
+    a vector. ``x_kept_strides`` are also those of dx.
     """
     element, wide, row_vjp, guarded = jit.SCALARS[value], accumulator_type(value), vjp_of(gradient, value), GRADIENTS[gradient].guarded
     vector, groups = ASYNC_BYTES // BY_NAME[value].itemsize, THREADS // lanes
-    copy, fold, load_row_terms = lines_copy(vector, copiers), lines_fold(monoid, value, lanes, inner), row_vjp.load_row_terms
-    store_any, store_normal = (lines_store(each, value, vector, inner, copiers) for each in (row_vjp.element_vjp, row_vjp.element_vjp_normal))
-    empty, reduce_lanes = thread_accumulator_of(monoid, value).empty, thread_accumulator_of(monoid, value).reduce_lanes(lanes)
-    subtracts_origin, origin_from, row_results = monoid_of(monoid).subtracts_origin, origin_of(value), row_results_of(monoid, value)
-    is_special, row_offset, rounds, terms_size = special_of(value), strided_offset_of(kept), -(-columns // groups), ROW_TERMS * columns
+    copy, fold, load_row_terms = lines_copy(vector, copiers), lines_fold(monoid, value, lanes, inner, flat), row_vjp.load_row_terms
+    store_any, store_normal = (
+        lines_store(each, value, vector, inner, copiers, alone, long) for each in (row_vjp.element_vjp, row_vjp.element_vjp_normal)
+    )
+    row_results, (keep, _) = row_results_of(monoid, value), terms_of(value)
+    is_special, row_offset, rounds, terms_size = special_of(value), strided_offset_of(kept), -(-columns // groups), _ROOM * columns
 
     def fold_and_broadcast_staged_lines(
         x: Ptr[value], dy: Ptr[value], y: Ptr[value], dx: Ptr[value],
@@ -166,7 +234,8 @@ def fold_and_broadcast_staged_lines(
         inverse_extent: Scalar[wide], kept_shape: Extents[kept], x_kept_strides: Extents[kept], dy_kept_strides: Extents[kept],
         y_kept_strides: Extents[kept],
     ) -> None:  # fmt: skip
-        staged, terms = cuda.shared.array(0, element), cuda.shared.array(terms_size, wide)
+        staged, terms = cuda.shared.array(0, element), cuda.shared.array(terms_size, wide, alignment=16)
+        row_terms = cuda.local.array(ROW_TERMS, wide)
         blocks_across = (int32(across) + int32(units) - 1) // int32(units)
         outer = uint32(cuda.blockIdx.x) // uint32(blocks_across)
         begin = int32(int32(cuda.blockIdx.x - outer * blocks_across) * units)
@@ -192,16 +261,13 @@ def fold_and_broadcast_staged_lines(
             number = uint32(own) // uint32(inner)
             at = int32(first + number * unit + (own - number * inner))
             if found:
-                acc, count, origin = empty(), int32(0), wide(0)
-                if row < rows_here:
-                    acc, count = fold(staged, at, int32(lines), int32(line), int32(pitch), lane)
-                if subtracts_origin:
-                    origin = origin_from(staged[at])
-                row_p_q = row_results(reduce_lanes(acc, count, origin), corrected_count)
+                state = fold(staged, at, int32(lines), int32(line), int32(pitch), row < rows_here, lane)
+                row_p_q = row_results(state, corrected_count)
                 p_q = row_p_q if not guarded or is_special(y, y_offset) else p_q
             if lane == 0 and row < rows_here:
                 dy_offset = row_offset(first_row + own, kept_shape, dy_kept_strides)
-                load_row_terms(terms, own * ROW_TERMS, staged, dy, y, at, dy_offset, y_offset, p_q)
+                load_row_terms(row_terms, 0, staged, dy, y, at, dy_offset, y_offset, p_q)
+                keep(terms, own, row_terms)
         cuda.syncthreads()
         if guarded and not found:
             store_normal(staged, terms, dx, base, stride, int32(lines), size, first, int32(pitch), unit, inverse_extent)
