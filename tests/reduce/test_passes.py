@@ -195,6 +195,23 @@ def test_many_partials_of_few_rows_have_many_blocks() -> None:
         assert len(launches(nb.OPS["reduce_count_nonzero"], (12415, 6, 400, 185), (0, 1, 3))) == 3
 
 
+@pytest.mark.parametrize(
+    ("name", "shape", "axis", "element", "vectors"),
+    [
+        ("min", (208, 37054, 29), (0, 2), "bf16", [8]),  # more states than the L2 cache holds, for loads of 2 bytes
+        ("min", (64, 37054, 29), (0, 2), "bf16", [8]),
+        ("argmin", (155, 82065, 9), (0, 2), "f32", [4]),  # of 4 bytes
+        ("argmin", (40, 82065, 9), (0, 2), "f32", [1]),  # states would be too many for these
+        ("sum", (269, 575519), 0, "bf16", [8]),
+        ("sum", (300, 575517), 0, "f32", [1]),  # columns that warps load whole lines of memory of
+        ("std", (55, 4574187), 0, "bf16", [1]),  # states of sums about a pivot
+    ],
+)
+def test_states_are_weighed_against_narrow_loads(name: str, shape: tuple[int, ...], axis: Any, element: str, vectors: list[int]) -> None:
+    found = [dict(step.spec.constants)["vector"] for step in launches(nb.OPS[f"reduce_{name}"], shape, axis, element)[:1]]
+    assert found == vectors
+
+
 def test_short_rows_of_a_first_pass_are_staged() -> None:
     fold, combine = launches(nb.OPS["reduce_min"], (29, 23905, 78), (0, 2), "bf16")
     assert [fold.spec.kernel, combine.spec.kernel] == ["fold_staged_rows", "combine_partials"] and dict(fold.spec.constants)["kept"] == 2

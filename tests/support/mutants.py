@@ -368,6 +368,11 @@ KNOWN: dict[str, dict[str, str]] = {
     "reduce/staged": {
         "group_fold_of.fold: guard: extent > 0 in if subtracts_origin and extent > 0:": "rows of no elements go as columns",
     },
+    "reduce/staged_lines": {
+        "fold_and_broadcast_staged_lines.fold_and_broadcast_staged_lines: guard: row < rows_here in "
+        "state = fold(staged, at, int32(lines), int32(line), int32(pitch), row < rows_here, lane)":
+            "a group without a row would fold the last one once more, and write nothing",
+    },
     "scan/columns": {
         "scan_columns.scan_columns: barrier: cuda.syncthreads() at the end of if alone and (not whole):": "keeps warps together, for memory's sake",
     },
