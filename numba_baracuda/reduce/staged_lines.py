@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ..core.axes import ceil_div, fitting
+from ..core.axes import ceil_div, fitting, power_of_two
 from ..core.dtypes import BY_NAME
 from ..core.op import Layout
 from ..core.policy import tuned
@@ -57,9 +57,10 @@ class StagedLines:
         few = blocks < policy.grid_blocks_per_multiprocessor * multiprocessors
         if few or longest * size < policy.min_line_bytes or shared_bytes > policy.shared_bytes_per_block:
             return None
-        lanes = THREADS if columns <= policy.max_block_columns else min(32, 1 << (max(1, THREADS // columns).bit_length() - 1))
-        copiers = min((32, 64, 128, 256), key=lambda each: ceil_div(lines, THREADS // each) * ceil_div(ceil_div(longest, vector) + 1, each))
-        constants = {"lanes": lanes, "copiers": copiers, "inner": inner, "columns": columns, "kept": len(kept)}
+        places = power_of_two(columns)
+        lanes = THREADS if columns <= policy.max_block_columns else max(1, min(32, THREADS // places))
+        copiers = min((32, THREADS), key=lambda each: ceil_div(lines, THREADS // each) * ceil_div(ceil_div(longest, vector) + 1, each))
+        constants = {"lanes": lanes, "copiers": copiers, "inner": inner, "columns": places, "kept": len(kept)}
         constants |= {"alone": units == 1, "flat": lines == 1, "long": inner == 1 and line >= vector}
         arguments = {"units": units, "across": across, "lines": lines, "line": line, "stride": stride, "pitch": pitch}
         return cls(constants, arguments, blocks, shared_bytes)

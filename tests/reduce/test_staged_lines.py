@@ -80,11 +80,11 @@ def test_operands_that_begin_inside_a_vector(kind: Kind, place: int) -> None:
 @pytest.mark.parametrize(
     ("name", "shape", "axis", "element", "constants"),
     [
-        ("std", (24, 13752, 70, 5), (0, 2), "f32", {"inner": 5, "columns": 5, "lanes": 32, "copiers": 32, "alone": True, "flat": False}),
-        ("prod", (2069, 3, 71, 415), (1, 3), "bf16", {"inner": 1, "columns": 7, "lanes": 32, "copiers": 64, "long": True}),
+        ("std", (24, 13752, 70, 5), (0, 2), "f32", {"inner": 5, "columns": 8, "lanes": 32, "copiers": 32, "alone": True, "flat": False}),
+        ("prod", (2069, 3, 71, 415), (1, 3), "bf16", {"inner": 1, "columns": 8, "lanes": 32, "copiers": 256, "long": True}),
         ("var", (71416, 284, 3), 1, "bf16", {"inner": 3, "flat": True, "lanes": 8}),
         ("std", (201, 2, 77, 2125), (1, 3), "bf16", {"inner": 1, "columns": 2, "lanes": 256}),
-        ("var", (1 << 20, 40, 3), 1, "f64", {"inner": 3, "columns": 54, "lanes": 4}),
+        ("var", (1 << 20, 40, 3), 1, "f64", {"inner": 3, "columns": 64, "lanes": 4}),
         ("prod", (2, 137, 57176, 5), (0, 3), "f32", {"inner": 1, "columns": 256, "lanes": 1, "long": True}),
         ("prod", (2, 12185, 1057, 2), (0, 3), "bf16", {"inner": 1, "columns": 256, "lanes": 1, "long": False}),
     ],

@@ -214,7 +214,7 @@ def fold_and_broadcast_staged_lines(
     go to shared memory, too. Then the threads store dx in aligned vectors, which need not begin or end with a row or a line. Of gradients that count
     no positions. Dynamic shared memory: the bytes of ``lines`` · ``pitch`` elements and of a vector. Bytes: rows · extent · value read and written.
 
-    Constants and parameters as :mod:`.` lists them, and: ``columns``: the most rows or columns of a block; ``alone``: whether it has one unit;
+    Constants and parameters as :mod:`.` lists them, and: ``columns``: those of a block, or more, a power of two; ``alone``: whether it has one unit;
     ``flat``: whether there is one line; ``long``: whether units are rows that have a vector or more on a line. ``units``: those of a block;
     ``across``: neighbouring units on a line; ``stride``, ``pitch``: the distance of neighbouring lines in memory and in shared memory, alike modulo
     a vector. ``x_kept_strides`` are also those of dx.
