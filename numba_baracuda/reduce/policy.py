@@ -230,5 +230,6 @@ class BroadcastColumns(Policy):
     short_extent: int = 32  #: as of ``FoldColumns``
     short_walk: int = 1  #: as of ``FoldColumns``
     batches_per_thread: int = 4  #: batches that a thread writes in all, for which it loads the terms of its columns once
+    many_blocks_per_multiprocessor: int = 32  #: threads whose terms take a division write twice as many batches where so many blocks are left
     quick_columns: int = 4  #: most columns of a thread that writes one batch, if it reads elements, and its terms take no division
     max_columns_with_terms: int = 4  #: neighbouring columns of a thread that have three terms or more, which take registers. Computed, not timed

@@ -222,6 +222,12 @@ def test_lines_of_few_bytes_go_by_columns_where_these_have_vectors() -> None:
         assert launches(nb.OPS[f"reduce_{name}_backward"], (150, 7526, 45, 2), (0, 2))[-1].spec.kernel == kernel
 
 
+@pytest.mark.parametrize(("name", "rows", "positions"), [("norm2", 4896, 32), ("norm2", 400, 16)])
+def test_threads_with_divisions_write_more_where_blocks_are_many(name: str, rows: int, positions: int) -> None:
+    (spread,) = launches(nb.OPS[f"reduce_{name}_backward"], (rows, 2, 43, 625), (0, 2))
+    assert spread.arguments["splits"] == -(-spread.arguments["extent"] // positions)
+
+
 def test_rows_are_walked_where_they_have_more_positions() -> None:
     """Unless states are less an origin, which rows do not have."""
     for name, kernel in (("reduce_sum", "fold_rows"), ("reduce_var", "fold_columns")):
