@@ -29,6 +29,7 @@ from .tiling import (
     even_splits,
     even_steps,
     few_rows,
+    held_column_block,
     narrow_lanes,
     row_lanes,
     short_row,
@@ -139,6 +140,11 @@ class Geometry:
         policy, nbytes = tuned(FoldAndBroadcastColumns()), problem.vector * problem.extent * BY_NAME[value].itemsize
         held = holds and problem.extent <= steps_of(value, problem.vector)
         lanes, steps, narrow = THREADS, problem.extent, policy
+        shared = (
+            held_column_block(problem.adjacent_vectors, problem.vector, problem.extent, BY_NAME[value].itemsize) if holds and not held else (0, 0)
+        )
+        if shared[0]:
+            (lanes, steps), held = shared, True
         if not held:
             lanes, _, _, steps = _block_shape(problem, multiprocessors, value, policy)
             while lanes * nbytes > policy.wide_block_bytes and narrow.contiguous_bytes > policy.min_contiguous_bytes:

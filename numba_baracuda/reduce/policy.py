@@ -203,6 +203,9 @@ class FoldAndBroadcastColumns(Policy):
     max_idle_percent: int = 12  #: as of ``FoldColumns``
     short_extent: int = 16  #: as of ``FoldColumns``
     short_walk: int = 1  #: as of ``FoldColumns``
+    min_held_bytes: int = 128  #: contiguous bytes of a row, of columns that several lanes hold
+    max_held_bytes: int = 192  #: of the elements of such columns that a lane holds
+    max_held_elements: int = 56  #: the same; the compiler would not unroll loops over more
     wide_block_bytes: int = 64 << 10  #: of the columns of a block
     max_block_bytes: int = 256 << 10  #: columns of more go in launches of their own, which split them
     max_guarded_extent: int = 32  #: longer columns whose fold few need go so, too: to look at the results costs them little

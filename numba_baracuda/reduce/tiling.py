@@ -164,6 +164,27 @@ def column_lanes(vectors: int, nbytes: int, extent: int, steps: int, policy: Fol
     return lanes
 
 
+def held_column_block(vectors: int, vector: int, extent: int, size: int) -> tuple[int, int]:
+    """(adjacent lanes, vectors of a lane) for columns that the lanes below each other hold together, of lines of ``vectors`` vectors.
+
+    As few lanes below each other as hold the columns: a whole block across long lines, or at least the policy's contiguous bytes; (0, 0) where these
+    are too few. Where several share a column, a lane may have fewer vectors than these, so that there are few kernels.
+    """
+    policy, nbytes = tuned(FoldAndBroadcastColumns()), vector * size
+    wanted = max(1, policy.max_held_bytes // (2 * nbytes))
+    lanes = THREADS if vectors >= 4 * THREADS else column_lanes(vectors, nbytes, extent, wanted, policy)
+
+    def held(lanes: int) -> int:
+        own = ceil_div(extent, THREADS // lanes)
+        step = 1 if lanes == THREADS else 2 if own <= Block.max_items_per_thread else 4
+        steps = ceil_div(own, step) * step
+        return steps if steps * nbytes <= policy.max_held_bytes and steps * vector <= policy.max_held_elements else 0
+
+    while lanes * nbytes > policy.min_held_bytes and not held(lanes):
+        lanes //= 2
+    return (lanes, held(lanes)) if lanes * extent >= THREADS and held(lanes) else (0, 0)
+
+
 def column_steps(extent: int, depth: int, most: int, short_extent: int) -> int:
     """Vectors, at most ``most``, that each of ``depth`` lanes loads of a column of ``extent`` elements before it uses the first.
 

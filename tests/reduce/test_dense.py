@@ -16,7 +16,7 @@ from samples import name_of
 import numba_baracuda as nb
 from numba_baracuda.core.op import Launch, Layout, Op, Target, contiguous
 from numba_baracuda.plans.tuning import using
-from numba_baracuda.reduce.policy import BroadcastDense, FoldAndBroadcastRows, FoldRows, Passes
+from numba_baracuda.reduce.policy import BroadcastDense, FoldAndBroadcastColumns, FoldAndBroadcastRows, FoldRows, Passes
 
 CARD = Target((9, 0), 132)
 #: lines that are kept and reduced, longer than a vector and shorter, along one axis to five; several vectors a thread; a tail
@@ -115,7 +115,7 @@ def test_the_same_bits_under_any_schedule(emulator: Kind, op: Op) -> None:
         ("var", (36, 21040, 13, 4), (0, 3), "bf16", "broadcast_columns"),
         ("sum", (1 << 14, 1 << 13), 0, "bf16", "broadcast_columns"),  # many instructions for each vector
         ("logsumexp", (1 << 14, 1 << 13), 1, "bf16", "broadcast_rows"),
-        ("min", (3, 19, 2, 2086926), 1, "f32", "broadcast_columns"),  # more terms than caches hold
+        ("min", (3, 19, 2, 2206926), 1, "f32", "broadcast_columns"),  # more terms than caches hold
         ("max", (1 << 16, 1 << 16), 0, "f32", "broadcast_columns"),  # more elements than 31 bits count
     ],
 )
@@ -155,14 +155,24 @@ def test_lanes_of_rows_that_are_divided() -> None:
         ((2, 1 << 20), {"held": True, "lanes": 256, "steps": 2, "vector": 2}),
         ((2, (1 << 20) + 1), {"held": True, "lanes": 256, "steps": 2, "vector": 1}),
         ((5, 600_000), {"held": True, "lanes": 256, "steps": 5, "vector": 2}),
-        ((17, 1 << 20), {"held": False, "lanes": 128}),
-        ((48, 1 << 20), {"held": False, "lanes": 64}),
-        ((200, 1 << 20), {"held": False, "lanes": 32}),
+        ((17, 1 << 20), {"held": True, "lanes": 256, "steps": 17, "vector": 2}),
+        ((48, 1 << 20), {"held": True, "lanes": 128, "steps": 24}),
+        ((53, 3 << 16), {"held": True, "lanes": 64, "steps": 14}),
+        ((200, 1 << 20), {"held": True, "lanes": 16, "steps": 14}),
+        ((400, 1 << 20), {"held": False, "lanes": 32}),
     ],
 )
 def test_columns_that_lanes_hold(shape: tuple[int, ...], constants: dict[str, Any]) -> None:
     (launch,) = launches("reduce_var_backward", shape, 0)
     assert launch.spec.kernel == "fold_and_broadcast_columns" and constants.items() <= dict(launch.spec.constants).items()
+
+
+@pytest.mark.parametrize("element", ["f32", "bf16", "f64"])
+@pytest.mark.parametrize(("name", "options"), [("var", {}), ("std", {}), ("max", {"ties": "even"}), ("min", {"ties": "all"})])
+@pytest.mark.parametrize(("shape", "axis"), [((70, 300), 0), ((3, 41, 150), 1), ((5, 9, 3, 41), (0, 1)), ((40, 1030), 0), ((3, 70, 9, 41), (0, 2))])
+def test_columns_that_several_lanes_hold(kind: Kind, name: str, options: dict[str, str], shape: tuple[int, ...], axis: Any, element: str) -> None:
+    with using(FoldAndBroadcastColumns, grid_blocks_per_multiprocessor=1):
+        check(kind, nb.OPS[f"reduce_{name}_backward"], shape, axis, element, **options)
 
 
 def test_columns_that_caches_hold() -> None:

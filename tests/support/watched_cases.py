@@ -615,14 +615,15 @@ WALKED = {"min_bytes": 1, "min_positions": 2, "many_positions": 4, "min_share": 
 def reduce(
     name: str, op: str, shape: tuple[int, ...], axis: Any, element: str = "f32", zeros: float = 0, moved: bool = False, late: bool = False,
     shifted: bool = False, batches: int = 4, single_pass: bool = False, dense: bool = False, whole: bool = False, held: bool = False,
-    walked: bool = False, staged: bool = False, lines: bool = False, staged_lines: int = 0, parts: int = 0, **options: Any,
+    walked: bool = False, staged: bool = False, lines: bool = False, staged_lines: int = 0, parts: int = 0,
+    shared: bool = False, **options: Any,
 ) -> None:  # fmt: skip
     """``zeros`` is the share of elements that are 0; ``moved`` transposes the result; ``late`` rows, or the array if ``shifted``, begin after a
     multiple of 16 bytes.
 
-    ``dense`` operands go in the order of memory. Blocks fold the columns of a gradient ``whole``, or else a launch before does. Threads hold rows
-    and columns that are ``held``. Small problems are ``walked``, and few columns ``staged`` or folded in ``lines``, as large ones are. Blocks copy
-    lines of a gradient, ``staged_lines`` bytes or more.
+    ``dense`` operands go in the order of memory. Blocks fold the columns of a gradient ``whole``, or else a launch before does; threads hold those
+    that are ``shared`` by several. Threads hold rows and columns that are ``held``. Small problems are ``walked``, and few columns ``staged`` or
+    folded in ``lines``, as large ones are. Blocks copy lines of a gradient, ``staged_lines`` bytes or more.
     Fewer ``batches`` make shorter splits of rows. In a ``single_pass`` the last block of a row combines them, else a second launch, in ``parts``.
     """
     policy = {"grid_blocks_per_multiprocessor": 7} if single_pass else {"max_bytes": 1}
@@ -653,7 +654,8 @@ def reduce(
             using(FoldStagedRows, **({"min_column_bytes": 1} if staged else {})),
             using(FoldHeld, **({"min_bytes": 1, "min_line_rows": 1, "max_pieces": 2} if held else {})),
             reduce_cases.staging_lines(staged_lines) if staged_lines else contextlib.nullcontext(),
-            using(FoldAndBroadcastColumns, grid_blocks_per_multiprocessor=1 if whole else MANY), using(Passes, **(WALKED if walked else {})),
+            using(FoldAndBroadcastColumns, grid_blocks_per_multiprocessor=1 if whole else MANY, **({} if shared else {"max_held_elements": 1})),
+            using(Passes, **(WALKED if walked else {})),
             using(CombinePartials, **({"max_row_partials": 4, "parts": parts, "blocks_per_multiprocessor": 99} if parts else {})),
         ):  # fmt: skip
             got = kind.numpy(reduce_cases.run(found, arrays, shape, axis, **options, **out))
@@ -753,6 +755,11 @@ for said, shape, axis in (("whole columns", (290, 140), 0), ("wide whole columns
         reduce(f"{op} back to {said}", f"{op}_backward", shape, axis, whole=True)
     reduce(f"var back to {said} of halves", "var_backward", shape, axis, "bf16", whole=True)
     reduce(f"the first of equals back to {said}", "max_backward", shape, axis, ties="first", whole=True)
+for said, shape, axis, element in (
+    ("", (70, 300), 0, "f32"), ("many ", (300, 140), 0, "f32"), ("ragged ", (33, 3, 5), 0, "bf16"), ("long ", (30, 2049), 0, "f32"),
+    ("apart ", (9, 70, 5), (0, 1), "f32"), ("apart twice ", (9, 140, 5), (0, 2), "bf16"),
+):  # fmt: skip
+    reduce(f"var back to {said}held columns that lanes share", "var_backward", shape, axis, element, whole=True, shared=True)
 for op, extent in (("sum", 2), ("max", 3), ("std", 3), ("prod", 3)):
     reduce(f"{op} back to columns of a thread", f"{op}_backward", (30, extent, 41), 1, held=True)
 for op in ("sum", "max", "std", "prod"):

@@ -39,7 +39,7 @@ def fold_and_broadcast_columns(
     origin_from, is_special, row_results = origin_of(value), special_of(value), row_results_of(monoid, value)
     fold_steps, ordered = 1 if guarded else steps, not monoid_of(monoid).commutes
     fold_lane, fold_stride = columns_fold(monoid, value, vector, lanes, fold_steps, False, dims, True), fold_steps * (1 if ordered else depth)
-    (fetch, _), add_held = vector_loads(value, vector, depth, dims, steps), accumulator.add_batch(steps, 1, vector, depth)
+    (fetch, fetch_some), add_held = vector_loads(value, vector, depth, dims, steps), accumulator.add_batch(steps, 1, vector, depth)
     empty, store_held = accumulator.empty, held_vjp(gradient, value, vector, depth, dims, steps)
     (combine_lanes, shared_size), store_gradient = (
         columns_tree(monoid, value, vector, lanes),
@@ -73,14 +73,18 @@ def fold_and_broadcast_columns(
             special = cuda.syncthreads_or(special)
             coordinates(column, kept_shape, found)
         if special:
-            if held:
+            if held and depth > 1:
+                count = fetch_some(x, x_offset, int64(row_lane), int64(extent), int64(0), shape, x_strides, batch, 0)
+            elif held:
                 fetch(x, x_offset, int64(0), shape, x_strides, batch, 0)
                 count = int32(steps)
             else:
                 count = fold_lane(x, x_offset, int64(0), end, fold_stride, row_lane, int64(0), int64(vector), shape, x_strides, accumulators)
             for v in range(vector):
                 origin = wide(0)
-                acc = add_held(empty(), batch, v, int64(0), count, int32(0)) if held else get_accumulator(accumulators, v * accumulator_width, 1)
+                acc = (
+                    add_held(empty(), batch, v, int64(row_lane), count, int32(0)) if held else get_accumulator(accumulators, v * accumulator_width, 1)
+                )
                 if subtracts_origin:
                     origin = origin_from(x[column_offset(found, origin_kept_strides)])
                     advance(found, kept_shape)
@@ -105,7 +109,7 @@ def fold_and_broadcast_columns(
             for k in range(terms_size):
                 row_terms[k] = shared_terms[k * lanes + column_lane]
         if held:
-            store_held(dx, batch, dx_offset, int64(0), end, shape, dx_strides, inverse_extent, row_terms)
+            store_held(dx, batch, dx_offset, int64(row_lane), end, shape, dx_strides, inverse_extent, row_terms)
         else:
             position, behind, jump = int64(row_lane), depth - 1 - row_lane, int64(steps * depth)
             store_gradient(x, dx, x_offset, dx_offset, position, behind, end, jump, shape, x_strides, dx_strides, inverse_extent, row_terms)
