@@ -118,15 +118,20 @@ def _across(axes: Sequence[int], full: Sequence[Layout], size: int, column_bytes
     return View(axes_of_view, strides, (*sources[:begin], None, None, *sources[end:]), begin, longer, wanted if longer or turned else 0)
 
 
-def _along(axes: Sequence[int], x: Layout) -> View | None:
-    """The walk along the innermost reduced axes, whose elements are contiguous."""
+def _along(axes: Sequence[int], x: Layout, size: int) -> View | None:
+    """The walk along the innermost reduced axes, whose elements are contiguous, or lines of few neighbouring columns are."""
     order = memory_order([x])
-    if order is None or order[-1] not in axes:
+    if order is None:
         return None
-    begin = next((k + 1 for k in reversed(range(len(order))) if order[k] not in axes), 0)
+    end = max(k + 1 for k, axis in enumerate(order) if axis in axes)
+    begin = next((k + 1 for k in reversed(range(end)) if order[k] not in axes), 0)
     shape = tuple(x.shape[axis] for axis in order)
-    outer = (*shape[:begin], math.prod(shape[begin:]))
-    return View(outer, c_strides(outer), (*[None if axis in axes else axis for axis in order[:begin]], None), begin)
+    apart = any(axis in axes for axis in order[:begin])
+    if end < len(order) and not (apart and math.prod(shape[end:]) * size < tuned(Passes()).direct_line_bytes):
+        return None
+    walked = (*shape[:begin], math.prod(shape[begin:end]), *shape[end:])
+    sources = tuple(None if axis in axes else axis for axis in order)
+    return View(walked, c_strides(walked), (*sources[:begin], None, *sources[end:]), begin)
 
 
 def _paying(across: View | None, along: View | None, plain: Problem, size: int, column_bytes: int, state_bytes: int) -> View | None:
@@ -155,7 +160,7 @@ def first_pass(
         return None
 
     turns = size < 4 or plain.line * size < policy.direct_line_bytes
-    across, along = _across(axes, [x], size, column_bytes, turns, policy.vectors_across), None if origin else _along(axes, x)
+    across, along = _across(axes, [x], size, column_bytes, turns, policy.vectors_across), None if origin else _along(axes, x, size)
     view = _paying(across, along, plain, size, column_bytes, state_bytes)
     if view is None:
         return None
@@ -169,8 +174,8 @@ def first_pass(
     strides = dict(zip(rest, places, strict=True)) | {k: states * step for k, step in zip(kept, rows, strict=True)} | {view.walked: 0}
     output = Layout(view.shape, tuple(strides[k] for k in range(len(view.shape))))
     problem = Problem.of(
-        (view.walked,), [view.full(x)], [output], element, False, True, False, staged_below, False, column_bytes, view.kept(x.strides), view.longer,
-        view.ragged,
+        (view.walked,), [view.full(x)], [output], element, False, True, False, staged_below, view is along, column_bytes, view.kept(x.strides),
+        view.longer, view.ragged,
     )  # fmt: skip
     kept_shape, (y_kept,) = merge_axes([view.shape[k] for k in kept], [view.kept(y.strides).strides[k] for k in kept])
     scale, step = (states, 1) if view is across else (1, view.positions)

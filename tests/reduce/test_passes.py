@@ -16,7 +16,7 @@ from tolerance import assert_close
 import numba_baracuda as nb
 from numba_baracuda.core.op import Launch, Op, Target, contiguous
 from numba_baracuda.plans.tuning import using
-from numba_baracuda.reduce.policy import BroadcastDense, CombinePartials, FoldColumns, Passes
+from numba_baracuda.reduce.policy import BroadcastDense, CombinePartials, FoldColumns, FoldHeld, FoldLines, FoldStagedRows, Passes
 
 CARD = Target((9, 0), 132)
 #: lines apart, columns of more than one line, and columns of which some have one element more; a walk along rows; a kept axis before; walks that
@@ -66,6 +66,35 @@ def test_places_and_truth(kind: Kind, op: Op, shape: tuple[int, ...], axis: Any)
     """Of ties in several states the first wins, and NaN wherever it lies."""
     with in_passes():
         check_places(kind, op, shape, axis)
+
+
+#: lines of few neighbouring columns along the innermost of the reduced axes
+FEW_COLUMNS = [((3, 5, 70, 2), (0, 2)), ((2, 3, 171, 3), (0, 2)), ((4, 3, 40, 7), (0, 2)), ((5, 2, 9, 3, 2), (0, 2, 3))]
+
+
+@contextlib.contextmanager
+def few_columns_in_passes() -> Iterator[None]:
+    """Few columns are staged or folded in lines as many are, and not walked across."""
+    with in_passes(), using(Passes, min_positions=99, min_share=1), using(FoldHeld, max_extent=1), using(FoldStagedRows, min_column_bytes=1):
+        with using(FoldLines, min_line_bytes=400, min_bytes=1):
+            yield
+
+
+@pytest.mark.parametrize("element", ["f32", "bf16"])
+@pytest.mark.parametrize("op", FORWARD, ids=name_of)
+@pytest.mark.parametrize(("shape", "axis"), FEW_COLUMNS)
+def test_few_columns(kind: Kind, op: Op, shape: tuple[int, ...], axis: Any, element: str) -> None:
+    with few_columns_in_passes():
+        check(kind, op, shape, axis, element)
+
+
+@pytest.mark.parametrize("op", OTHER, ids=name_of)
+@pytest.mark.parametrize(("shape", "axis"), FEW_COLUMNS)
+def test_places_in_few_columns(kind: Kind, op: Op, shape: tuple[int, ...], axis: Any) -> None:
+    with few_columns_in_passes():
+        check_places(kind, op, shape, axis)
+        kernels = [launch.spec.kernel for launch in launches(op, shape, axis)]
+    assert kernels == ["fold_lines" if shape[-1] == 2 and shape[2] > 50 else "fold_staged_rows", "combine_partials"]
 
 
 @pytest.mark.parametrize("parts", [2, 3, 64])
@@ -226,6 +255,15 @@ def test_lines_of_few_bytes_go_by_columns_where_these_have_vectors() -> None:
 def test_threads_with_divisions_write_more_where_blocks_are_many(name: str, rows: int, positions: int) -> None:
     (spread,) = launches(nb.OPS[f"reduce_{name}_backward"], (rows, 2, 43, 625), (0, 2))
     assert spread.arguments["splits"] == -(-spread.arguments["extent"] // positions)
+
+
+def test_few_columns_are_folded_along_the_innermost_axes() -> None:
+    for name, shape, kernels in (
+        ("count_nonzero", (3, 1877, 8354, 2), ["fold_lines", "combine_partials"]),
+        ("norm2", (9, 19718, 106, 7), ["fold_staged_rows", "combine_partials"]),
+        ("sum", (3, 1877, 106, 80), ["fold_columns"]), ("std", (3, 1877, 8354, 2), ["fold_columns"]),
+    ):  # fmt: skip
+        assert [launch.spec.kernel for launch in launches(nb.OPS[f"reduce_{name}"], shape, (0, 2), "bf16")] == kernels
 
 
 def test_rows_are_walked_where_they_have_more_positions() -> None:
