@@ -118,8 +118,12 @@ class Calls:
         made: tuple[Any, ...] = ()
         if outs is None:
             outs = made = self._make(inputs[0], bound.results, handle)
-            pointers += [allocation.address(out, inputs[0].form.kind) for out in made]
-            if any(pointer & 15 for pointer in pointers[len(inputs) :]):
+            bits = 0
+            for out in made:
+                pointer = allocation.address(out, inputs[0].form.kind)
+                pointers.append(pointer)
+                bits |= pointer
+            if bits & 15:
                 return self(inputs, sizes, key, context, outs, stream, workspace)
         bound.run(handle, pointers, views, None if workspace is None else self._workspace(bound, handle, views, workspace), made)
         return outs
