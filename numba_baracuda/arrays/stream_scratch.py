@@ -19,7 +19,7 @@ ZEROED_BYTES = 64 << 10
 #: bytes before the slots that no call needs to find as zeros
 TAKEN_BYTES = ZEROED_BYTES + 2 * TWIN_BYTES
 #: bytes of the memory
-NBYTES = TAKEN_BYTES + (4 << 20)
+NBYTES = TAKEN_BYTES + (8 << 20)
 #: streams that get such memory, which is never freed
 MOST_STREAMS = 64
 
