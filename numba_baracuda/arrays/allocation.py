@@ -77,12 +77,13 @@ def empty(like: View, shape: tuple[int, ...], element: str, stream: int) -> Any:
     NumPy, Numba and torch callers get their own kind, all others CuPy: JAX arrays are immutable. Numba's allocator knows no streams and cannot be
     captured.
     """
-    if like.kind == "torch":
-        return _on_torch(like.device, stream, shape, element)
+    kind = like.form.kind
+    if kind == "torch":
+        return _on_torch(like.form.device, stream, shape, element)
     dtype = dtypes.numpy_dtype(element)
-    if like.kind == "numpy":
+    if kind == "numpy":
         return np.empty(shape, dtype)
-    if like.kind == "numba":
+    if kind == "numba":
         from numba import cuda
 
         if driver.device_count() < 2:

@@ -72,6 +72,7 @@ def _callers_level() -> int:
 def reset() -> None:
     """Decide again about emulation, and warn again."""
     global _emulating, _warned
+    _read_forms.clear()
     _emulating, _warned = None, False
 
 
@@ -155,21 +156,20 @@ def _torch(obj: Any, at: _At) -> View:
         if wants:
             _refuse(at, "a torch tensor that requires grad", wants)
     try:
-        ptr, shape, strides, device = obj.data_ptr(), obj.shape, obj.stride(), obj.get_device()
+        ptr, key = obj.data_ptr(), (obj.shape, obj.stride(), obj.dtype, obj.get_device(), "torch", False)
     except RuntimeError:  # sparse layouts and torch's own tracers
         _refuse(at, *(autograd.layout_of(obj) or autograd.traced(at[0])))
     if obj.is_neg():
         _refuse(at, "a torch tensor whose negation is pending", "x.resolve_neg()")
-    key = (shape, strides, obj.dtype, device, "torch", False)
     form = _read_forms.get(key)
-    if device < 0 and not emulating():
-        _torch_in_host(obj, at)
     if form is None:
+        if key[3] < 0 and not emulating():
+            _torch_in_host(obj, at)
         refused = autograd.layout_of(obj)
         if refused:
             _refuse(at, *refused)
         form = _form(key, at)
-    return _at_address(obj, at, ptr, form)
+    return View(ptr, form, obj, at[1]) if not ptr % form.itemsize else _at_address(obj, at, ptr, form)
 
 
 def _torch_in_host(obj: Any, at: _At) -> NoReturn:

@@ -19,7 +19,7 @@ ZEROED_BYTES = 64 << 10
 #: bytes before the slots that no call needs to find as zeros
 TAKEN_BYTES = ZEROED_BYTES + 2 * TWIN_BYTES
 #: bytes of the memory
-NBYTES = TAKEN_BYTES + (4 << 20)
+NBYTES = TAKEN_BYTES + (8 << 20)
 #: streams that get such memory, which is never freed
 MOST_STREAMS = 64
 
@@ -41,70 +41,65 @@ class Twins:
         return [self._addresses[mine], self._addresses[other]]
 
 
-_addresses: dict[tuple[int, int], int] = driver.of_contexts({})  #: by device and number of the stream; 0 where it has no such memory
-_locks: dict[int, threading.Lock] = driver.of_contexts({})  #: of each memory by its address, held while a call queues its launches
-_twins: dict[int, Twins] = driver.of_contexts({})  #: of each memory by its address
+class Memory:
+    """The memory of a stream: its address, a lock that a call holds while it queues its launches, and its twins."""
+
+    __slots__ = ("base", "lock", "twins")
+
+    def __init__(self, base: int) -> None:
+        self.base, self.lock, self.twins = base, threading.Lock(), Twins(base + ZEROED_BYTES)
+
+    def places(self, offsets: Sequence[int], restored: int, nbytes: int) -> list[int] | None:
+        """The addresses of slots with ``offsets`` in a workspace of ``nbytes``, the first ``restored`` in the zeros; None where they do not fit."""
+        if (offsets[restored] if restored < len(offsets) else nbytes) > ZEROED_BYTES or TAKEN_BYTES + nbytes > NBYTES:
+            return None
+        return [self.base + offset + (0 if k < restored else TAKEN_BYTES) for k, offset in enumerate(offsets)]
+
+
+_memories: dict[tuple[int, int], Memory | None] = driver.of_contexts({})  #: by device and number of the stream; None where it has none
+_made: list[Memory] = driver.of_contexts([])  #: all that were allocated, also those out of use
 _making = threading.Lock()
+#: instead of a number of the legacy default stream, which is there as long as its context, and whose number nobody has to ask for
+_LEGACY = -1
 
 
-def address(device: int, stream: int) -> int:
-    """Where a stream's memory is; 0 where a call has to allocate.
+def of(device: int, stream: int) -> Memory | None:
+    """The memory of a stream; None where a call has to allocate.
 
-    A stream that is being captured has none, since replays may run beside other work of the stream. A handle that stands for another stream in every
-    thread has none either.
+    A stream that is being captured has none, since replays may run beside other work of the stream; the legacy default stream never is. A handle
+    that stands for another stream in every thread has none either.
     """
-    if driver.per_thread(stream) or driver.meets_capture(stream, device):
-        return 0
-    key = device, driver.stream_number(stream, device)
-    found = _addresses.get(key)
-    return _make(key, stream) if found is None else found
+    if driver.per_thread(stream) or (stream and driver.is_capturing(stream, device)):
+        return None
+    key = _key(device, stream)
+    try:
+        return _memories[key]
+    except KeyError:
+        return _make(key, stream)
 
 
-def _make(key: tuple[int, int], stream: int) -> int:
+def _key(device: int, stream: int) -> tuple[int, int]:
+    return device, driver.stream_number(stream, device) if stream else _LEGACY
+
+
+def _make(key: tuple[int, int], stream: int) -> Memory | None:
     """Allocates the memory of a stream, unless another thread has done so, or many streams have some."""
+    device = key[0]
+    if driver.meets_capture(stream, device):
+        return None
     with _making:
-        found, device = _addresses.get(key), key[0]
-        if found is None:
-            found = 0
-            if len(_locks) >= MOST_STREAMS:
-                return found
-            try:
-                found = driver.alloc_async(NBYTES, stream, device)
-                _locks[found] = threading.Lock()
-                _twins[found] = Twins(found + ZEROED_BYTES)
-                driver.memset_async(found, TAKEN_BYTES, stream, 0, device)
-            except KernelLaunchError:
-                found = 0
-            _addresses[key] = found
+        found = _memories.get(key)
+        if key not in _memories and len(_made) < MOST_STREAMS:
+            with contextlib.suppress(KernelLaunchError):
+                memory = Memory(driver.alloc_async(NBYTES, stream, device))
+                driver.memset_async(memory.base, TAKEN_BYTES, stream, 0, device)
+                _made.append(memory)
+                found = memory
+            _memories[key] = found
         return found
-
-
-def claim(
-    device: int, stream: int, offsets: Sequence[int], restored: int, nbytes: int, twins: bool = False
-) -> tuple[threading.Lock, list[int]] | None:
-    """The addresses of slots in a stream's memory, and a lock, which the caller releases when all its launches are queued.
-
-    None where there is no such memory, not enough, or another thread queues launches that use it. ``offsets`` are those of a workspace of ``nbytes``;
-    the zeros hold the first ``restored`` slots, the twins the first two if there are ``twins``, the bytes behind them the others.
-    """
-    if (offsets[restored] if restored < len(offsets) else nbytes) > ZEROED_BYTES or TAKEN_BYTES + nbytes > NBYTES:
-        return None
-    base = address(device, stream)
-    lock = _locks.get(base)
-    if lock is None or not lock.acquire(blocking=False):
-        return None
-    slots = [base + offset + (0 if k < restored else TAKEN_BYTES) for k, offset in enumerate(offsets)]
-    if twins:
-        try:
-            slots[:2] = _twins[base].take(offsets[1], stream, device)
-        except BaseException:
-            drop(device, stream)
-            lock.release()
-            raise
-    return lock, slots
 
 
 def drop(device: int, stream: int) -> None:
     """Takes a stream's memory out of use, after a call that failed and may not have restored its zeros."""
     with contextlib.suppress(KernelLaunchError):  # after some errors the driver answers nothing: the error of the launch is the one to raise
-        _addresses.pop((device, driver.stream_number(stream, device)), None)
+        _memories.pop(_key(device, stream), None)

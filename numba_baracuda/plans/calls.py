@@ -100,12 +100,11 @@ class Calls:
                 views = inputs + [arrays.read(out, label) for out, label in zip(outs, self._labels, strict=False)]
             except BaracudaError:  # the plan may raise another error first
                 return self._exactly(None, inputs, sizes, context, outs, stream, workspace)
-        pointers = [view.ptr for view in views]
-        flags = -1 if outs is None else len(outs), workspace is None, *[pointer & 15 for pointer in pointers]
-        exact = self, key, sizes, flags, *[view.form for view in views]
+        pointers, given = [view.ptr for view in views], -1 if outs is None else len(outs)
+        exact = self, key, sizes, given, workspace is None, *[pointer & 15 for pointer in pointers], *[view.form for view in views]
         bound = frames.found(exact)
         if bound is None:
-            alike = self, key, len(sizes), flags, *[view.form.sort for view in views]
+            alike = self, key, len(sizes), given, workspace is None, *exact[5 : 5 + len(views)], *[view.form.sort for view in views]
             calls = _classes.get(alike) or remember(_classes, alike, CallClass(), _MOST_CLASSES)
             bound = calls.settle([sizes, *[each for view in views for each in (view.form.shape, view.form.strides)]])
             if bound is None:
@@ -119,21 +118,24 @@ class Calls:
         made: tuple[Any, ...] = ()
         if outs is None:
             outs = made = self._make(inputs[0], bound.results, handle)
-            pointers += [allocation.address(out, inputs[0].form.kind) for out in made]
-            if any(pointer & 15 for pointer in pointers[len(inputs) :]):
+            bits = 0
+            for out in made:
+                pointer = allocation.address(out, inputs[0].form.kind)
+                pointers.append(pointer)
+                bits |= pointer
+            if bits & 15:
                 return self(inputs, sizes, key, context, outs, stream, workspace)
-        self._run(bound, handle, pointers, views, workspace, made)
+        bound.run(handle, pointers, views, None if workspace is None else self._workspace(bound, handle, views, workspace), made)
         return outs
 
     def _make(self, like: View, results: Results, handle: int) -> tuple[Any, ...]:
         return tuple([allocation.empty(like, shape, element, handle) for shape, element in results])
 
-    def _run(self, bound: Bound, handle: int, pointers: list[int], views: list[View], workspace: Any, made: tuple[Any, ...] = ()) -> None:
-        memory = None
-        if workspace is not None:
-            memory = bound.read_workspace(workspace, views, bound.room)
-            streams.follow([memory], handle, bound.frame.device)
-        bound.run(handle, pointers, views, memory, made)
+    def _workspace(self, bound: Bound, handle: int, views: list[View], given: Any) -> View:
+        """The view of the workspace that a caller gave, behind whose producer the stream works."""
+        memory = bound.read_workspace(given, views, bound.room)
+        streams.follow([memory], handle, bound.frame.device)
+        return memory
 
     def _exactly(
         self, exact: Any, inputs: list[View], sizes: tuple[int, ...], context: Any, outs: tuple[Any, ...] | None, stream: Any, workspace: Any
@@ -155,7 +157,7 @@ class Calls:
         bound.results, bound.room = results, 0 if workspace is None else max(made.workspace_size, bound.workspace)
         if exact is not None and not (results and any(pointer & 15 for pointer in pointers[len(inputs) :])):
             frames.keep(exact, bound)
-        self._run(bound, handle, pointers, views, workspace)
+        bound.run(handle, pointers, views, None if workspace is None else self._workspace(bound, handle, views, workspace))
         return outs
 
     def _trace(self, views: list[View], inputs: int, sizes: tuple[int, ...], context: Any, room: bool) -> Program:

@@ -67,6 +67,7 @@ class Frame:
         self.acts: list[_Act] = []
         self.restored = 0  #: slots, the first of all, that the steps leave as zeros if they find zeros
         self.twins = False  #: whether the first two slots take turns
+        self.uncleared = range(0)  #: the steps that are left where a stream's memory has zeros
         self.queues = False  #: whether all steps are queued on the stream, for a device, without waiting for it
 
     def take(self, recipe: Recipe) -> tuple[tuple[Any, ...], ...]:
@@ -81,6 +82,7 @@ class Frame:
             self.acts = [self._act(step, sizes) for step, sizes in apart]
             self.restored = sum(isinstance(step, Clear) and step.restored for step in self.steps)
             self.twins = any(isinstance(step, Clear) and step.twin != "" for step in self.steps)
+            self.uncleared = range(self.restored + self.twins, len(self.steps))
             self.queues = all(isinstance(step, (Kernel, Clear, Sort)) for step in self.steps)
         return tuple(sizes for _, sizes in apart)
 
@@ -194,11 +196,12 @@ class Bound:
     outputs, and ``room`` the bytes that it wants of a caller's workspace.
     """
 
-    __slots__ = ("counts", "frame", "offsets", "reach", "results", "room", "sizes", "workspace")
+    __slots__ = ("_placed", "counts", "frame", "offsets", "reach", "results", "room", "sizes", "workspace")
 
     def __init__(self, frame: Frame, sizes: Any, offsets: Any, counts: Any, workspace: int, reach: Any, results: Any = (), room: int = 0) -> None:
         self.frame, self.sizes, self.offsets, self.counts, self.workspace, self.reach = frame, sizes, offsets, counts, workspace, reach
         self.results, self.room = results, room
+        self._placed: tuple[stream_scratch.Memory, list[int] | None] | None = None  #: where the slots are in the memory of the last call's stream
 
     @property
     def recipe(self) -> Recipe:
@@ -238,20 +241,10 @@ class Bound:
             return
         if frame.naming:
             streams.follow(views, stream, frame.device)
-        claimed = None
-        if room and frame.queues:
-            claimed = stream_scratch.claim(frame.device, stream, self.offsets, frame.restored, room, frame.twins)
-        if claimed is not None:
-            (lock, slots), cleared = claimed, frame.restored + frame.twins
-            try:
-                pointers += *slots, 0
-                for act, sizes in zip(frame.acts[cleared:], self.sizes[cleared:], strict=True):
-                    act(stream, pointers, sizes)
-            except BaseException:
-                stream_scratch.drop(frame.device, stream)
-                raise
-            finally:
-                lock.release()
+        memory = stream_scratch.of(frame.device, stream) if room and frame.queues else None
+        places = None if memory is None else self._places(memory)
+        if memory and places and memory.lock.acquire(False):
+            self._run_in(memory, places, stream, pointers)
             return
         if room:
             workspace = allocation.scratch(views[0], room, stream)
@@ -261,6 +254,29 @@ class Bound:
                 act(stream, pointers, sizes)
         finally:
             workspace = None  # a traceback would keep scratch alive after the capture, which must free it
+
+    def _places(self, memory: stream_scratch.Memory) -> list[int] | None:
+        """The addresses of the slots in the memory of a stream, followed by NULL; None where they do not fit."""
+        placed = self._placed
+        if placed is None or placed[0] is not memory:
+            found = memory.places(self.offsets, self.frame.restored, self.workspace)
+            placed = self._placed = memory, found and [*found, 0]
+        return placed[1]
+
+    def _run_in(self, memory: stream_scratch.Memory, places: list[int], stream: int, pointers: list[int]) -> None:
+        """Runs the steps in the memory of the stream, whose lock this releases."""
+        frame, sizes, first = self.frame, self.sizes, len(pointers)
+        try:
+            pointers += places
+            if frame.twins:
+                pointers[first : first + 2] = memory.twins.take(self.offsets[1], stream, frame.device)
+            for k in frame.uncleared:
+                frame.acts[k](stream, pointers, sizes[k])
+        except BaseException:
+            stream_scratch.drop(frame.device, stream)
+            raise
+        finally:
+            memory.lock.release()
 
     def ready(self, pointers: list[int], workspace: View | None) -> list[Callable[[int], None]]:
         """The steps as functions of the stream; none in the emulator."""

@@ -31,9 +31,10 @@ def function_of(
     signature, known, names, most = signature_of(positional, keywords), keywords.keys(), list(positional.items()), len(positional)
     optional = {name: default for name, default in keywords.items() if default is not NEEDED}
     needed, own = known - optional.keys(), [name for name in keywords if name not in CALL and name not in _SIZES]
-    usual = None if needed else key_of(*[optional[name] for name in own])
+    usual = None if needed else ()  # a short key, as it is hashed at each call
 
-    def run(*given: Any, **options: Any) -> Any:
+    def complete(given: tuple[Any, ...], options: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any], Any]:
+        """All arguments and keywords, and the key of these."""
         for name, default in names[len(given) :]:
             value = options.pop(name, default)
             if value is NEEDED:
@@ -42,7 +43,13 @@ def function_of(
         if len(given) != most or not needed <= options.keys() <= known:
             given, options = bound(op.name, signature, given, options)
         chosen = {**optional, **options}
-        key = usual if usual and options.keys() <= CALL.keys() else key_of(*[chosen[name] for name in own])
+        return given, chosen, key_of(*[chosen[name] for name in own])
+
+    def run(*given: Any, **options: Any) -> Any:
+        if usual is None or len(given) != most or not options.keys() <= CALL.keys():
+            given, chosen, key = complete(given, options)
+        else:
+            chosen, key = {**optional, **options} if options else optional, usual
         try:
             return call(given, chosen, key)
         except MemoryError as error:

@@ -41,7 +41,6 @@ def forward_function(op: Op, made: Callable[..., ReduceDescriptor] = ReduceDescr
     """``f(x, axis, keepdims=True)`` of a reduction; ``made`` makes its descriptors."""
     x_label = op.name, "x", ""
     defaults = {name: DEFAULTS[name] for name in op.traits["keywords"]}
-    usual = key_of(*defaults.values())
     signature = signature_of({"x": NEEDED, "axis": NEEDED, "keepdims": True}, defaults | CALL)
 
     def describe(views: list[View], sizes: tuple[int, ...], context: tuple[Any, bool, dict[str, Any]]) -> Problem:
@@ -65,7 +64,7 @@ def forward_function(op: Op, made: Callable[..., ReduceDescriptor] = ReduceDescr
     calls = Calls(op, ["y"], describe, results, operands)
 
     def run(x: Any, axis: Any, keepdims: bool = True, *, out: Any = None, stream: Any = None, workspace: Any = None, **settings: Any) -> Any:
-        named, chosen = defaults, usual
+        named, chosen = defaults, ()  # a short key, as it is hashed at each call
         if keepdims is not True and keepdims is not False:
             keepdims = flag(op.name, "keepdims", keepdims)
         if settings:

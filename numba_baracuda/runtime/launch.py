@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import struct
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -117,6 +118,12 @@ def words(signature: str, scalars: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(found)
 
 
+@functools.lru_cache(1024)
+def _stream(handle: int) -> Any:
+    """A stream's handle in the type that a launch takes; of a number each launch would make one."""
+    return driver.bindings().CUstream(handle)
+
+
 class Launch:
     """A kernel on a device, with everything settled that its sizes and addresses do not change.
 
@@ -179,11 +186,12 @@ class Launch:
             with driver.on_device(self.device):
                 return self._start(blocks, shared, block, stream)
         call, function = self._call
-        code = call(function, blocks, 1, 1, self.threads, 1, 1, shared, stream, block[1], 0)[0]
+        queue = _stream(stream)
+        code = call(function, blocks, 1, 1, self.threads, 1, 1, shared, queue, block[1], 0)[0]
         if code:
             if int(code) in driver.LOST_CONTEXT:
                 driver.recover(int(code), self.device)
-                code = call(function, blocks, 1, 1, self.threads, 1, 1, shared, stream, block[1], 0)[0]
+                code = call(function, blocks, 1, 1, self.threads, 1, 1, shared, queue, block[1], 0)[0]
             if code:
                 where = f"{blocks} blocks of {self.threads} threads, {shared} bytes of dynamic shared memory, device {self.device}"
                 raise KernelLaunchError(f"{self.kernel.cubin.entry}: {driver.error_name(code)}; {where}", int(code))
@@ -209,4 +217,5 @@ def reset() -> None:
     """Forget the loaded kernels, and the driver they were loaded by."""
     _kernels.clear()
     _launches.clear()
+    _stream.cache_clear()
     driver.reset()

@@ -54,7 +54,7 @@ def forward_function(op: Op, made: Callable[..., ScanDescriptor] = ScanDescripto
     def call(arguments: tuple[Any, ...], options: dict[str, Any], chosen: Any) -> Any:
         x, axis = arguments
         view, out, both = arrays.read(x, x_name), options["out"], options.get("return_indices", False)
-        both = isinstance(both, bool | np.bool_) and bool(both)  # the signature refuses other values
+        both = both is True or (isinstance(both, np.bool_) and bool(both))  # the descriptor refuses other values
         outs = None if out is None else tuple(out) if both and isinstance(out, tuple | list) else (out,)
         key = axis if type(axis) is int else key_of(axis), chosen
         found = calls([view], (), key, (axis, options), outs, options["stream"], options["workspace"])

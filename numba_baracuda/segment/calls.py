@@ -90,15 +90,14 @@ def function_of(op: Op, describe: Describe = SegmentDescriptor) -> Callable[...,
 
     def run(given: tuple[Any, ...], options: dict[str, Any], chosen: Any) -> Any:
         index = given[most - 1] if isinstance(given[most - 1], OrderedIds) else None
-        views, form = [arrays.read(array, label) for array, label in zip(given[: most - 1], labels, strict=False)], ""
         if index is None:
-            views.append(arrays.read(given[most - 1], labels[-1]))
+            views, form = list(map(arrays.read, given, labels)), ""
         else:
-            form = index.descriptor_form
+            views, form = list(map(arrays.read, given, labels[:-1])), index.descriptor_form
             views += [index.view_of(name) for name in ("segment_ids", *part_names(op, form))]
         segments = number_of_segments(op, None if from_input else given[most], index)
         out, sizes = options["out"], () if segments is None else (segments,)
-        key = form, chosen, views[0].shape[1:]
+        key = form, chosen, views[0].form.shape[1:]
         outs = calls(views, sizes, key, (form, options), None if out is None else (out,), options["stream"], options["workspace"])
         return outs[0]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pytest
@@ -26,10 +25,15 @@ class Memory:
         self.captured: set[int] = set()
         self.numbers: dict[int, int] = {}  #: of streams whose number is not their handle
         self.failing = 0
+        self.implicit = False  #: whether the legacy default stream would wait for one that is captured
         monkeypatch.setattr(driver, "alloc_async", self._alloc)
         monkeypatch.setattr(driver, "memset_async", lambda *what: self.cleared.append(what))
-        monkeypatch.setattr(driver, "stream_number", lambda stream, device: self.numbers.get(stream, stream))
-        monkeypatch.setattr(driver, "meets_capture", lambda stream, device: stream in self.captured)
+        monkeypatch.setattr(driver, "stream_number", self._number)
+        monkeypatch.setattr(driver, "meets_capture", lambda stream, device: stream in self.captured or (stream in (0, 1) and self.implicit))
+
+    def _number(self, stream: int, device: int) -> int:
+        assert stream, "the number of the legacy default stream is asked for at each call"
+        return self.numbers.get(stream, stream)
 
     def _alloc(self, nbytes: int, stream: int, device: int) -> int:
         time.sleep(0.01)  # so that threads meet here
@@ -42,33 +46,42 @@ class Memory:
 
 @pytest.fixture
 def memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[Memory]:
-    monkeypatch.setattr(stream_scratch, "_addresses", {})
-    monkeypatch.setattr(stream_scratch, "_locks", {})
-    monkeypatch.setattr(stream_scratch, "_twins", {})
+    monkeypatch.setattr(stream_scratch, "_memories", {})
+    monkeypatch.setattr(stream_scratch, "_made", [])
     monkeypatch.delenv("CUDA_PYTHON_CUDA_PER_THREAD_DEFAULT_STREAM", raising=False)
     driver._default_per_thread.cache_clear()
     yield Memory(monkeypatch)
     driver._default_per_thread.cache_clear()
 
 
-def slots(*arguments: Any) -> list[int] | None:
-    """The addresses of a claim, which ends at once."""
-    claimed = stream_scratch.claim(*arguments)
-    if claimed is None:
-        return None
-    claimed[0].release()
-    return claimed[1]
+def address(device: int, stream: int) -> int:
+    """Where a stream's memory is; 0 where it has none."""
+    found = stream_scratch.of(device, stream)
+    return found.base if found else 0
+
+
+def slots(device: int, stream: int, offsets: tuple[int, ...], restored: int, nbytes: int) -> list[int] | None:
+    """The addresses of slots in the memory of a stream; None where they do not fit, or where it has none."""
+    found = stream_scratch.of(device, stream)
+    return found and found.places(offsets, restored, nbytes)
+
+
+def twins(stream: int, nbytes: int) -> list[int]:
+    """The twins of a stream's memory, for the next call."""
+    found = stream_scratch.of(0, stream)
+    assert found is not None
+    return found.twins.take(nbytes, stream, 0)
 
 
 def test_a_stream_of_a_device_gets_its_memory_once(memory: Memory) -> None:
-    found = [stream_scratch.address(device, stream) for _ in range(2) for device in (0, 1) for stream in (0, 7)]
+    found = [address(device, stream) for _ in range(2) for device in (0, 1) for stream in (0, 7)]
     assert found == [1 << 24, 2 << 24, 3 << 24, 4 << 24] * 2
     assert memory.taken == [(NBYTES, stream, device) for device in (0, 1) for stream in (0, 7)]
     assert memory.cleared == [((k + 1) << 24, TAKEN_BYTES, stream, 0, device) for k, (_, stream, device) in enumerate(memory.taken)]
 
 
 def test_slots_that_are_restored_lie_in_the_zeros_and_others_behind_them(memory: Memory) -> None:
-    base = stream_scratch.address(0, 7)
+    base = address(0, 7)
     assert slots(0, 7, (0, 16, 48), 1, 64) == [base, base + TAKEN_BYTES + 16, base + TAKEN_BYTES + 48]
     assert slots(0, 7, (0, 16), 2, 64) == [base, base + 16]
     assert slots(0, 7, (0,), 0, NBYTES - TAKEN_BYTES) == [base + TAKEN_BYTES]
@@ -83,103 +96,90 @@ def test_what_does_not_fit_allocates(memory: Memory) -> None:
 
 def test_twins_take_turns_and_only_what_larger_calls_left_is_cleared(memory: Memory) -> None:
     """Each call here writes all of its first twin and sets as much of the second to zeros, as a scan does."""
-    base = stream_scratch.address(0, 7)
-    twins = [base + ZEROED_BYTES, base + ZEROED_BYTES + TWIN_BYTES]
-    contents = {twin: np.zeros(TWIN_BYTES // 16, bool) for twin in twins}  # whether 16 bytes may be other than 0
+    base = address(0, 7)
+    pair = [base + ZEROED_BYTES, base + ZEROED_BYTES + TWIN_BYTES]
+    contents = {twin: np.zeros(TWIN_BYTES // 16, bool) for twin in pair}  # whether 16 bytes may be other than 0
     memory.cleared.clear()
     random = np.random.default_rng(3)
     for number, count in enumerate([100, 100, 300, 100, 100, 100, 300, 300, *random.integers(1, TWIN_BYTES // 16, 200)]):
         begun = len(memory.cleared)
-        found = slots(0, 7, (0, 16 * int(count)), 0, 32 * int(count), True)
-        assert found == [twins[number % 2], twins[1 - number % 2]]
-        for address, nbytes, stream, byte, device in memory.cleared[begun:]:
-            assert (stream, byte, device) == (7, 0, 0) and found[0] <= address < address + nbytes <= found[0] + 16 * count
-            contents[found[0]][(address - found[0]) // 16 : (address - found[0] + nbytes) // 16] = False
+        found = twins(7, 16 * int(count))
+        assert found == [pair[number % 2], pair[1 - number % 2]]
+        for at, nbytes, stream, byte, device in memory.cleared[begun:]:
+            assert (stream, byte, device) == (7, 0, 0) and found[0] <= at < at + nbytes <= found[0] + 16 * count
+            contents[found[0]][(at - found[0]) // 16 : (at - found[0] + nbytes) // 16] = False
         assert not contents[found[0]][:count].any(), (number, count)
         contents[found[0]][:count], contents[found[1]][:count] = True, False
         if number == 7:  # the call before cleared what the third had left behind the first 100
-            assert [(address, nbytes) for address, nbytes, *_ in memory.cleared] == [(twins[0] + 1600, 3200)]
-
-
-def test_memory_whose_twin_could_not_be_cleared_is_used_no_more(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
-    for count in (4096, 16):
-        slots(0, 7, (0, count), 0, 2 * count, True)
-    base = stream_scratch.address(0, 7)
-
-    def fail(*what: Any) -> None:
-        raise KernelLaunchError("cuMemsetD8Async: CUDA_ERROR_INVALID_VALUE (1)", 1)
-
-    with monkeypatch.context() as patch, pytest.raises(KernelLaunchError):
-        patch.setattr(driver, "memset_async", fail)
-        slots(0, 7, (0, 4096), 0, 8192, True)
-    assert not stream_scratch._locks[base].locked() and stream_scratch.address(0, 7) not in (0, base)
-
-
-def test_one_call_at_a_time_has_the_memory(memory: Memory) -> None:
-    claimed = stream_scratch.claim(0, 7, (0,), 0, 16)
-    assert claimed is not None and stream_scratch.claim(0, 7, (0,), 0, 16) is None
-    assert slots(0, 8, (0,), 0, 16) is not None
-    claimed[0].release()
-    assert slots(0, 7, (0,), 0, 16) == claimed[1]
+            assert [(at, nbytes) for at, nbytes, *_ in memory.cleared] == [(pair[0] + 1600, 3200)]
 
 
 def test_a_captured_stream_has_none_until_its_capture_ends(memory: Memory) -> None:
     memory.captured = {7}
     assert slots(0, 7, (0, 16), 1, 32) is None and not memory.taken
     memory.captured = set()
-    base = stream_scratch.address(0, 7)
+    base = address(0, 7)
     assert base
     memory.captured = {7}
-    assert stream_scratch.address(0, 7) == 0
+    assert address(0, 7) == 0
     memory.captured = {8}
-    assert stream_scratch.address(0, 7) == base
+    assert address(0, 7) == base
+
+
+@pytest.mark.parametrize("default", [0, 1])
+def test_the_default_stream_gets_no_memory_while_it_would_break_a_capture(memory: Memory, default: int) -> None:
+    memory.implicit = True
+    assert address(0, default) == 0 and not memory.taken
+    memory.implicit = False
+    base = address(0, default)
+    assert base and address(0, default) == base
 
 
 def test_a_handle_that_is_another_stream_in_every_thread_has_none(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert stream_scratch.address(0, 2) == 0 and stream_scratch.address(0, 1)
+    assert address(0, 2) == 0 and address(0, 1)
     monkeypatch.setenv("CUDA_PYTHON_CUDA_PER_THREAD_DEFAULT_STREAM", "1")
     driver._default_per_thread.cache_clear()
-    assert stream_scratch.address(0, 0) == 0
+    assert address(0, 0) == 0
     monkeypatch.setenv("CUDA_PYTHON_CUDA_PER_THREAD_DEFAULT_STREAM", "0")
     driver._default_per_thread.cache_clear()
-    assert stream_scratch.address(1, 0)
+    assert address(1, 0)
     assert [stream for _, stream, _ in memory.taken] == [1, 0]
 
 
 def test_only_so_many_streams_get_memory(memory: Memory) -> None:
-    found = [stream_scratch.address(0, stream) for stream in range(100, 110 + MOST_STREAMS)]
+    found = [address(0, stream) for stream in range(100, 110 + MOST_STREAMS)]
     assert all(found[:MOST_STREAMS]) and not any(found[MOST_STREAMS:])
-    assert len(memory.taken) == len(stream_scratch._addresses) == MOST_STREAMS
+    assert len(memory.taken) == len(stream_scratch._memories) == MOST_STREAMS
 
 
 def test_a_stream_with_the_handle_of_one_that_is_gone_has_memory_of_its_own(memory: Memory) -> None:
-    first = stream_scratch.address(0, 7)
+    first = address(0, 7)
     memory.numbers = {7: 1007}
-    second = stream_scratch.address(0, 7)
-    assert second not in (0, first) and stream_scratch.address(0, 7) == second
+    second = address(0, 7)
+    assert second not in (0, first) and address(0, 7) == second
     stream_scratch.drop(0, 7)
     memory.numbers = {}
-    assert stream_scratch.address(0, 7) == first
+    assert address(0, 7) == first
 
 
 def test_a_stream_without_memory_is_not_asked_again(memory: Memory) -> None:
     memory.failing = 1
-    assert stream_scratch.address(0, 7) == 0 and stream_scratch.address(0, 7) == 0
-    assert stream_scratch.address(0, 8) and len(memory.taken) == 1
+    assert address(0, 7) == 0 and address(0, 7) == 0
+    assert address(0, 8) and len(memory.taken) == 1
 
 
 def test_memory_that_a_failed_launch_used_is_used_no_more(memory: Memory) -> None:
-    first, other = stream_scratch.address(0, 7), stream_scratch.address(0, 8)
+    first, other = address(0, 7), address(0, 8)
     stream_scratch.drop(0, 7)
-    assert stream_scratch.address(0, 7) not in (0, first, other)
-    assert stream_scratch.address(0, 8) == other and len(memory.cleared) == 3
+    assert address(0, 7) not in (0, first, other)
+    assert address(0, 8) == other and len(memory.cleared) == 3
 
 
 def test_a_driver_that_answers_nothing_leaves_the_launch_s_own_error(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(stream: int, device: int) -> int:
         raise KernelLaunchError("cuStreamGetId: CUDA_ERROR_ILLEGAL_ADDRESS (700)", 700)
 
-    assert stream_scratch.address(0, 7)
+    assert address(0, 7)
     monkeypatch.setattr(driver, "stream_number", fail)
     stream_scratch.drop(0, 7)
 
@@ -190,7 +190,7 @@ def test_threads_share_the_memory_of_a_stream(memory: Memory) -> None:
 
     def look() -> None:
         start.wait()
-        found.append(stream_scratch.address(0, 7))
+        found.append(address(0, 7))
 
     threads = [threading.Thread(target=look) for _ in range(8)]
     for thread in threads:
@@ -200,8 +200,16 @@ def test_threads_share_the_memory_of_a_stream(memory: Memory) -> None:
     assert found == [1 << 24] * 8 and len(memory.taken) == 1
 
 
+def test_memory_that_is_out_of_use_counts(memory: Memory) -> None:
+    """It is never freed."""
+    for _ in range(MOST_STREAMS):
+        assert address(0, 7)
+        stream_scratch.drop(0, 7)
+    assert address(0, 7) == 0 and len(memory.taken) == MOST_STREAMS
+
+
 def test_memory_of_contexts_that_are_gone_is_forgotten() -> None:
-    stream_scratch._addresses[9, 9] = 1 << 20
-    stream_scratch._locks[1 << 20] = threading.Lock()
+    stream_scratch._memories[9, 9] = stream_scratch.Memory(1 << 20)
+    stream_scratch._made.append(stream_scratch.Memory(1 << 20))
     driver.reset()
-    assert not stream_scratch._addresses and not stream_scratch._locks
+    assert not stream_scratch._memories and not stream_scratch._made

@@ -154,7 +154,8 @@ class Watch:
         monkeypatch.setattr(frames, "_bounds", {})
         monkeypatch.setattr(calls, "_classes", {})
         monkeypatch.setattr(plan, "EMULATED", CARDS[card])
-        monkeypatch.setattr(calls.Calls, "_run", lambda self_, bound, *rest: self.bounds.append(bound))
+        monkeypatch.setattr(calls.Calls, "_workspace", lambda self_, *rest: None)
+        monkeypatch.setattr(frames.Bound, "run", lambda bound, *rest: self.bounds.append(bound))
         monkeypatch.setattr(allocation, "empty", lambda like, shape, element, stream: anywhere(shape, c_strides(shape), element))
         for name, counter in (("_exactly", "exact"), ("_trace", "traced")):
             monkeypatch.setattr(calls.Calls, name, self._counted(getattr(calls.Calls, name), counter))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -13,10 +12,10 @@ from samples import name_of
 
 import numba_baracuda as nb
 from numba_baracuda.arrays import allocation, arrays, stream_scratch
-from numba_baracuda.core.op import Clear, Launch, Op, Recipe, Target, contiguous
+from numba_baracuda.core.op import TWIN_BYTES, Clear, Launch, Op, Recipe, Target, contiguous
 from numba_baracuda.plans import first, frames
 from numba_baracuda.plans.bound import BoundCall
-from numba_baracuda.runtime import jit
+from numba_baracuda.runtime import driver, jit
 
 CARD = Target((9, 0), 132)
 BASE, POOL = 7 << 20, 3 << 20
@@ -28,15 +27,15 @@ class Card:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.queued: list[tuple[str, int, list[int]]] = []
-        self.base, self.dropped, self.taken = BASE, list[tuple[int, int]](), 0
+        self.dropped, self.taken = list[tuple[int, int]](), 0
         self.failing: BaseException | None = None
         monkeypatch.setattr(first, "prepare", lambda steps, target, device: None)
         monkeypatch.setattr(frames.Frame, "_parameters", lambda frame, spec: jit.resolve(spec).parameters)
         monkeypatch.setattr(frames.Frame, "_act", lambda frame, step, sizes: self._act(step))
         monkeypatch.setattr(frames.Frame, "ready", lambda frame, k, sizes, pointers: frame.acts[k])
-        self.lock = threading.Lock()
-        monkeypatch.setattr(stream_scratch, "address", lambda device, stream: self.base)
-        monkeypatch.setattr(stream_scratch, "_locks", {BASE: self.lock})
+        self.memory: stream_scratch.Memory | None = stream_scratch.Memory(BASE)
+        self.lock = self.memory.lock
+        monkeypatch.setattr(stream_scratch, "of", lambda device, stream: self.memory)
         monkeypatch.setattr(stream_scratch, "drop", lambda *what: self.dropped.append(what))
         monkeypatch.setattr(allocation, "scratch", self._scratch)
 
@@ -85,7 +84,7 @@ def test_while_another_thread_queues_launches_a_call_allocates(card: Card) -> No
 
 
 def test_without_such_memory_the_counters_are_cleared(card: Card) -> None:
-    card.base = 0
+    card.memory = None
     bound, views, pointers = small_sum(card)
     bound.run(9, [*pointers], views, None)
     assert card.queued == [(kind, 9, [*pointers, POOL, POOL + 16, 0]) for kind in ("Clear", "Kernel")]
@@ -103,6 +102,36 @@ def test_a_bound_call_has_scratch_of_its_own(card: Card) -> None:
     bound, views, _ = small_sum(card)
     BoundCall(bound, views, 9, None)()
     assert [kind for kind, *_ in card.queued] == ["Clear", "Kernel"] and card.taken == bound.workspace
+
+
+def test_a_call_works_in_the_memory_of_its_own_stream(card: Card) -> None:
+    """Also where the call before it, of the same sizes, was on another."""
+    bound, views, pointers = small_sum(card)
+    for base in (BASE, 2 * BASE, 2 * BASE, BASE):
+        card.memory = stream_scratch.Memory(base)
+        bound.run(9, [*pointers], views, None)
+        assert card.queued.pop() == ("Kernel", 9, [*pointers, base, base + stream_scratch.TAKEN_BYTES + 16, 0]) and not card.queued
+
+
+def test_memory_whose_twin_could_not_be_cleared_is_dropped(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
+    op, x = nb.OPS["cumsum"], np.zeros((1, 1 << 20), np.float32)
+    layouts = {"x": contiguous(x.shape), "y": contiguous(x.shape)}
+    recipe = op.variants[0].recipe(op, nb.ScanDescriptor("cumsum", x.shape, 1), layouts, CARD)
+    bound, views = card.bound(op, recipe, x, np.zeros_like(x))
+    pointers = [view.ptr for view in views]
+    assert bound.frame.twins and card.memory is not None
+    bound.run(9, [*pointers], views, None)
+    (_, _, given), twins = card.queued.pop(), [BASE + stream_scratch.ZEROED_BYTES + k * TWIN_BYTES for k in range(2)]
+    assert given[2:4] == twins and not card.queued
+
+    def fail(*what: Any) -> None:
+        raise nb.KernelLaunchError("cuMemsetD8Async: CUDA_ERROR_INVALID_VALUE (1)", 1)
+
+    monkeypatch.setattr(driver, "memset_async", fail)
+    card.memory.twins._dirty = [(0, 1 << 20)] * 2
+    with pytest.raises(nb.KernelLaunchError):
+        bound.run(9, [*pointers], views, None)
+    assert card.dropped == [(0, 9)] and not card.lock.locked() and not card.queued
 
 
 @pytest.mark.parametrize("error", [nb.KernelLaunchError("fold_columns: failed", 1), KeyboardInterrupt()], ids=["launch", "interrupt"])

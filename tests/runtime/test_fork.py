@@ -26,7 +26,7 @@ FAKE = """
     driver.cuDeviceGet = lambda device: alive(device)
     driver.cuLaunchKernel = lambda *arguments: alive()
     driver.cuMemAllocAsync = lambda *arguments: alive(4096)
-    driver.CUfunction = lambda handle: handle
+    driver.CUfunction = driver.CUstream = lambda handle: handle
     for name in ("cuda", "cuda.bindings"):
         sys.modules[name] = types.ModuleType(name)
     sys.modules["cuda.bindings"].driver = driver

@@ -112,6 +112,9 @@ class Driver:
     def CUfunction(self, number):
         return ("function", number)
 
+    def CUstream(self, number):
+        return ("stream", number)
+
     def cuKernelSetAttribute(self, which, value, kernel, device):
         self.calls.append((which, value, kernel, device))
         return (CUresult(0),)
@@ -198,7 +201,7 @@ def test_parameters_are_packed_pointers_first_each_in_its_own_slot(monkeypatch: 
     made.ready((1, 2, 3), 5, 1024, scalars)(9)
     fixed = struct.pack("=qf4xqqqe6xH6x?7xdi4x", -7, 0.5, 1, 2, 3, 1.5, 0x3F80, True, math.pi, -1)
     (arguments, words), (_, again) = fake.launches
-    assert arguments == (("function", 77), 5, 1, 1, 256, 1, 1, 1024, 9, 100)
+    assert arguments == (("function", 77), 5, 1, 1, 256, 1, 1, 1024, ("stream", 9), 100)
     assert words == struct.pack("=3Q", 0x10, 0x20, (1 << 64) - 16) + fixed
     assert again == struct.pack("=3Q", 1, 2, 3) + fixed
 
@@ -317,7 +320,7 @@ def test_threads_never_share_a_parameter_block(monkeypatch: pytest.MonkeyPatch) 
         thread.start()
     for thread in threads:
         thread.join()
-    assert seen == {me: {struct.pack("=2Q", me, me << 32)} for me in range(1, 5)}
+    assert seen == {("stream", me): {struct.pack("=2Q", me, me << 32)} for me in range(1, 5)}
     assert len(fake.launches) == 200
     assert 1 <= len(made._pool) <= 4
 
@@ -431,7 +434,7 @@ def test_a_bound_plan_gives_kernels_the_addresses_they_name_and_zero_for_null(mo
     made = bound(monkeypatch, op.Launch(SPEC, (2, 128, 0), {"d": "x", "a": "y", "c": op.NULL, "b": "second"}))
     made.run(5, [X.ptr, Y.ptr], [X, Y], WORKSPACE)
     ((arguments, words),) = fake.launches
-    assert arguments == (("function", 77), 2, 1, 1, 128, 1, 1, 0, 5, 100)
+    assert arguments == (("function", 77), 2, 1, 1, 128, 1, 1, 0, ("stream", 5), 100)
     assert words == struct.pack("=4Q", 8192, 16384 + 32, 0, 4096)
 
 
@@ -447,7 +450,7 @@ def test_a_bound_call_packs_its_parameters_once(monkeypatch: pytest.MonkeyPatch)
     call()
     call(6)
     assert [call for call in fake.calls if call[0] == "memset"] == [("memset", 16384 + 32, 1, 16, 5), ("memset", 16384 + 32, 1, 16, 6)]
-    assert [arguments for arguments, _ in fake.launches] == [(("function", 77), 2, 1, 1, 128, 1, 1, 64, stream, 100) for stream in (5, 6)]
+    assert [arguments for arguments, _ in fake.launches] == [(("function", 77), 2, 1, 1, 128, 1, 1, 64, ("stream", stream), 100) for stream in (5, 6)]
     assert {words for _, words in fake.launches} == {struct.pack("=3Q", 8192, 16384 + 32, 7)}
 
 
