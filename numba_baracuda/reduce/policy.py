@@ -206,6 +206,7 @@ class FoldAndBroadcastColumns(Policy):
     min_held_bytes: int = 128  #: contiguous bytes of a row, of columns that several lanes hold
     max_held_bytes: int = 192  #: of the elements of such columns that a lane holds
     max_held_elements: int = 56  #: the same; the compiler would not unroll loops over more
+    min_held_item_bytes: int = 4  #: of an element of such columns; smaller ones have instructions each, which wait for few resident blocks
     wide_block_bytes: int = 64 << 10  #: of the columns of a block
     max_block_bytes: int = 256 << 10  #: columns of more go in launches of their own, which split them
     max_guarded_extent: int = 32  #: longer columns whose fold few need go so, too: to look at the results costs them little

@@ -75,9 +75,11 @@ FEW_COLUMNS = [((3, 5, 70, 2), (0, 2)), ((2, 3, 171, 3), (0, 2)), ((4, 3, 40, 7)
 @contextlib.contextmanager
 def few_columns_in_passes() -> Iterator[None]:
     """Few columns are staged or folded in lines as many are, and not walked across."""
-    with in_passes(), using(Passes, min_positions=99, min_share=1), using(FoldHeld, max_extent=1), using(FoldStagedRows, min_column_bytes=1):
-        with using(FoldLines, min_line_bytes=400, min_bytes=1):
-            yield
+    with (
+        in_passes(), using(Passes, min_positions=99, min_share=1), using(FoldHeld, max_extent=1), using(FoldStagedRows, min_column_bytes=1),
+        using(FoldLines, min_line_bytes=400, min_bytes=1),
+    ):  # fmt: skip
+        yield
 
 
 @pytest.mark.parametrize("element", ["f32", "bf16"])

@@ -12,7 +12,7 @@ from ...kernels.batch import state_accessors
 from ...kernels.elements import accumulator_type, coordinates_of, next_coordinates_of, origin_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
-from ..tiling import THREADS
+from ..tiling import THREADS, sure_steps
 from .columns import columns_fold, columns_tree
 from .loads import lane_of_group, vector_loads
 from .results import row_results_of, special_of
@@ -39,7 +39,10 @@ def fold_and_broadcast_columns(
     origin_from, is_special, row_results = origin_of(value), special_of(value), row_results_of(monoid, value)
     fold_steps, ordered = 1 if guarded else steps, not monoid_of(monoid).commutes
     fold_lane, fold_stride = columns_fold(monoid, value, vector, lanes, fold_steps, False, dims, True), fold_steps * (1 if ordered else depth)
-    (fetch, fetch_some), add_held = vector_loads(value, vector, depth, dims, steps), accumulator.add_batch(steps, 1, vector, depth)
+    sure = sure_steps(steps, lanes)
+    more, size_of_sure = max(steps - sure, 1), sure * vector
+    (fetch, _), add_sure = vector_loads(value, vector, depth, dims, sure), accumulator.add_batch(sure, 1, vector, depth)
+    (_, fetch_more), add_more = vector_loads(value, vector, depth, dims, more), accumulator.add_batch(more, 1, vector, depth)
     empty, store_held = accumulator.empty, held_vjp(gradient, value, vector, depth, dims, steps)
     (combine_lanes, shared_size), store_gradient = (
         columns_tree(monoid, value, vector, lanes),
@@ -73,18 +76,22 @@ def fold_and_broadcast_columns(
             special = cuda.syncthreads_or(special)
             coordinates(column, kept_shape, found)
         if special:
-            if held and depth > 1:
-                count = fetch_some(x, x_offset, int64(row_lane), int64(extent), int64(0), shape, x_strides, batch, 0)
-            elif held:
-                fetch(x, x_offset, int64(0), shape, x_strides, batch, 0)
-                count = int32(steps)
+            behind = int64(row_lane + sure * depth)
+            if held:
+                fetch(x, x_offset, int64(row_lane), shape, x_strides, batch, 0)
+                count = int32(sure)
+                if sure < steps:
+                    count = int32(count + fetch_more(x, x_offset, behind, int64(extent), int64(0), shape, x_strides, batch, size_of_sure))
             else:
                 count = fold_lane(x, x_offset, int64(0), end, fold_stride, row_lane, int64(0), int64(vector), shape, x_strides, accumulators)
             for v in range(vector):
                 origin = wide(0)
-                acc = (
-                    add_held(empty(), batch, v, int64(row_lane), count, int32(0)) if held else get_accumulator(accumulators, v * accumulator_width, 1)
-                )
+                if held:
+                    acc = add_sure(empty(), batch, v, int64(row_lane), sure, int32(0))
+                    if sure < count:
+                        acc = add_more(acc, batch, size_of_sure + v, behind, int32(count - sure), int32(sure))
+                else:
+                    acc = get_accumulator(accumulators, v * accumulator_width, 1)
                 if subtracts_origin:
                     origin = origin_from(x[column_offset(found, origin_kept_strides)])
                     advance(found, kept_shape)
