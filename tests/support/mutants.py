@@ -383,6 +383,10 @@ KNOWN: dict[str, dict[str, str]] = {
         "fold_held_rows.fold_held_rows: guard: whole < rows in if height > 1 and cuda.blockIdx.x == 0 and (whole < rows):":
             "no row is left over, so the block would fold the last one again, and store nothing",
     },
+    "reduce/whole": {
+        "fold_and_broadcast_columns.fold_and_broadcast_columns: guard: sure < count in if sure < count:":
+            "a lane without further vectors would choose a pivot once more, and add nothing about it",
+    },
     "reduce/held_by_groups": {
         "held_share.fold: guard: left > 0 in if left > 0:": "a lane without last vectors would choose a pivot once more, and add nothing about it",
     },

@@ -757,10 +757,11 @@ for said, shape, axis in (("whole columns", (290, 140), 0), ("wide whole columns
     reduce(f"var back to {said} of halves", "var_backward", shape, axis, "bf16", whole=True)
     reduce(f"the first of equals back to {said}", "max_backward", shape, axis, ties="first", whole=True)
 for said, shape, axis, element in (
-    ("", (70, 300), 0, "f32"), ("many ", (300, 140), 0, "f32"), ("ragged ", (33, 3, 5), 0, "bf16"), ("long ", (30, 2049), 0, "f32"),
+    ("", (65, 300), 0, "f32"), ("many ", (300, 140), 0, "f32"), ("ragged ", (33, 3, 5), 0, "bf16"), ("long ", (30, 2049), 0, "f32"),
     ("apart ", (9, 70, 5), (0, 1), "f32"), ("apart twice ", (9, 140, 5), (0, 2), "bf16"),
 ):  # fmt: skip
     reduce(f"var back to {said}held columns that lanes share", "var_backward", shape, axis, element, whole=True, shared=True)
+    reduce(f"max back to {said}held columns that lanes share", "max_backward", shape, axis, element, whole=True, shared=True, ties="even")
 for op, extent in (("sum", 2), ("max", 3), ("std", 3), ("prod", 3)):
     reduce(f"{op} back to columns of a thread", f"{op}_backward", (30, extent, 41), 1, held=True)
 for op in ("sum", "max", "std", "prod"):
