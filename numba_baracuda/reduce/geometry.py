@@ -161,13 +161,11 @@ class Geometry:
         return 1 if problem.row_contiguous else self.lanes * problem.vector
 
     @classmethod
-    def of_gradient(
-        cls, problem: Problem, multiprocessors: int, value: str, divides: bool = False, quick: bool = False, inverts: bool = False
-    ) -> Geometry:  # fmt: skip
+    def of_gradient(cls, problem: Problem, multiprocessors: int, value: str, divides: bool = False, quick: bool = False) -> Geometry:
         """For a gradient, which folds nothing: small splits, so that loads and stores overlap.
 
         ``divides``: instructions take longer than the memory, and those for vectors that are none of a row's most of all. ``quick``: the terms of a
-        column are soon loaded, beside its elements. ``inverts``: each column takes a division.
+        column are soon loaded, beside its elements.
         """
         lanes, blocks, step, steps = _block_shape(problem, multiprocessors, value, tuned(BroadcastColumns()))
         if divides and problem.row_contiguous and lanes < THREADS and not problem.peeled:
@@ -179,9 +177,6 @@ class Geometry:
         batches = tuned(BroadcastRows()).batches_per_thread if problem.row_contiguous else columns.batches_per_thread
         if quick and not problem.row_contiguous and problem.vector <= columns.quick_columns:
             batches = 1
-        elif inverts and not problem.row_contiguous:
-            least = columns.many_blocks_per_multiprocessor * multiprocessors
-            batches *= 2 if blocks * (problem.extent // (2 * step * batches)) >= least else 1
         chunk = step * batches
         return cls(lanes, blocks, ceil_div(problem.extent, chunk), chunk, steps)
 

@@ -186,8 +186,11 @@ class FoldAndBroadcastStagedLines(Policy):
     shared_bytes_per_block: int = 40 << 10  #: of lines
     min_bytes_per_block: int = 16 << 10  #: of lines; a block takes several neighbouring rows where it would have fewer
     min_line_bytes: int = 512  #: of the elements of a block on a line; fewer share lines of memory with those of other blocks
-    max_column_bytes: int = 128  #: of neighbouring columns at one position; more fill the lines of memory that a warp loads
-    max_power_bytes: int = 16  #: the greatest power of two that divides them, since threads of others meet in banks of shared memory
+    whole_line_bytes: int = 768  #: of a row on a line; of shorter ones pieces at the ends take long, but of those within ``max_short_bytes``
+    max_short_bytes: int = 64
+    min_columns: int = 3  #: neighbouring columns at one position; fewer are loaded together in place
+    max_column_bytes: int = 32  #: of these; more fill the sectors that a warp loads
+    max_item_bytes: int = 4  #: of an element of these
     max_columns: int = 256  #: rows or columns of a block, whose terms take shared memory, too; half as many where terms are of 8 bytes
     max_block_columns: int = 2  #: of a block, so many that all threads fold each
     grid_blocks_per_multiprocessor: int = 8  #: fewer blocks leave multiprocessors idle
@@ -203,10 +206,9 @@ class FoldAndBroadcastColumns(Policy):
     max_idle_percent: int = 12  #: as of ``FoldColumns``
     short_extent: int = 16  #: as of ``FoldColumns``
     short_walk: int = 1  #: as of ``FoldColumns``
-    min_held_bytes: int = 128  #: contiguous bytes of a row, of columns that several lanes hold
+    min_held_bytes: int = 256  #: contiguous bytes of a row, of columns that several lanes hold
     max_held_bytes: int = 192  #: of the elements of such columns that a lane holds
     max_held_elements: int = 56  #: the same; the compiler would not unroll loops over more
-    min_held_item_bytes: int = 4  #: of an element of such columns; smaller ones have instructions each, which wait for few resident blocks
     wide_block_bytes: int = 64 << 10  #: of the columns of a block
     max_block_bytes: int = 256 << 10  #: columns of more go in launches of their own, which split them
     max_guarded_extent: int = 32  #: longer columns whose fold few need go so, too: to look at the results costs them little
@@ -234,6 +236,5 @@ class BroadcastColumns(Policy):
     short_extent: int = 32  #: as of ``FoldColumns``
     short_walk: int = 1  #: as of ``FoldColumns``
     batches_per_thread: int = 4  #: batches that a thread writes in all, for which it loads the terms of its columns once
-    many_blocks_per_multiprocessor: int = 32  #: threads whose terms take a division write twice as many batches where so many blocks are left
     quick_columns: int = 4  #: most columns of a thread that writes one batch, if it reads elements, and its terms take no division
     max_columns_with_terms: int = 4  #: neighbouring columns of a thread that have three terms or more, which take registers. Computed, not timed

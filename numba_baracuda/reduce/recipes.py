@@ -278,7 +278,7 @@ def backward(op: Op, descriptor: ReduceBackwardDescriptor, layouts: dict[str, La
     full = walk or full
     again = bool(gradient.rows)  # the gradient reads what the fold has read
     quick = again and not gradient.inverts
-    backward_geometry = Geometry.of_gradient(full, target.multiprocessors, value, gradient.guarded, quick, gradient.inverts)
+    backward_geometry = Geometry.of_gradient(full, target.multiprocessors, value, gradient.guarded, quick)
     if brought or not gradient.fold:
         return Recipe((broadcast(descriptor, full, backward_geometry, gradient, results),))
     geometry = Geometry.of_fused(full, target.multiprocessors, value, again and not gradient.guarded)

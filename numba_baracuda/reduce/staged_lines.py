@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ..core.axes import ceil_div, fitting, power_of_two
+from ..core.axes import ceil_div, power_of_two
 from ..core.dtypes import BY_NAME
 from ..core.op import Layout
 from ..core.policy import tuned
@@ -40,8 +40,10 @@ class StagedLines:
             return None
         if rows and (problem.vector == vector or (not guarded and Geometry.of_fused(problem, multiprocessors, element, True).held)):
             return None
-        few = inner > 1 and inner * size <= policy.max_column_bytes and fitting(2 * policy.max_power_bytes, [inner * size]) <= policy.max_power_bytes
+        few = policy.min_columns <= inner and inner * size <= policy.max_column_bytes and size <= policy.max_item_bytes
         if not rows and (guarded or not few):
+            return None
+        if rows and policy.max_short_bytes < problem.shape[-1] * size < policy.whole_line_bytes:
             return None
         line, lines, stride = problem.shape[-1], math.prod(problem.shape[:-1]), (0, *problem.full_reduced[0])[-2]
         unit, last = line * inner, len(kept) - (1 if rows else 2)

@@ -171,8 +171,6 @@ def held_column_block(vectors: int, vector: int, extent: int, size: int) -> tupl
     are too few. Where several share a column, a lane may have fewer vectors than these, so that there are few kernels.
     """
     policy, nbytes = tuned(FoldAndBroadcastColumns()), vector * size
-    if size < policy.min_held_item_bytes:
-        return 0, 0
     wanted = max(1, policy.max_held_bytes // (2 * nbytes))
     lanes = THREADS if vectors >= 4 * THREADS else column_lanes(vectors, nbytes, extent, wanted, policy)
 
@@ -184,7 +182,8 @@ def held_column_block(vectors: int, vector: int, extent: int, size: int) -> tupl
 
     while lanes * nbytes > policy.min_held_bytes and not held(lanes):
         lanes //= 2
-    return (lanes, held(lanes)) if lanes * extent >= THREADS and held(lanes) else (0, 0)
+    wide = lanes * nbytes >= policy.min_held_bytes
+    return (lanes, held(lanes)) if wide and lanes * extent >= THREADS and held(lanes) else (0, 0)
 
 
 def sure_steps(steps: int, lanes: int) -> int:

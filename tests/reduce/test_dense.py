@@ -171,7 +171,7 @@ def test_columns_that_lanes_hold(shape: tuple[int, ...], constants: dict[str, An
 @pytest.mark.parametrize(("name", "options"), [("var", {}), ("std", {}), ("max", {"ties": "even"}), ("min", {"ties": "all"})])
 @pytest.mark.parametrize(("shape", "axis"), [((70, 300), 0), ((3, 41, 150), 1), ((5, 9, 3, 41), (0, 1)), ((40, 1030), 0), ((3, 70, 9, 41), (0, 2))])
 def test_columns_that_several_lanes_hold(kind: Kind, name: str, options: dict[str, str], shape: tuple[int, ...], axis: Any, element: str) -> None:
-    with using(FoldAndBroadcastColumns, grid_blocks_per_multiprocessor=1, min_held_item_bytes=2):
+    with using(FoldAndBroadcastColumns, grid_blocks_per_multiprocessor=1, min_held_bytes=128):
         check(kind, nb.OPS[f"reduce_{name}_backward"], shape, axis, element, **options)
 
 
@@ -179,9 +179,12 @@ def test_columns_that_caches_hold() -> None:
     assert [launch.spec.kernel for launch in launches("reduce_var_backward", (4000, 1 << 16), 0)] == [
         "fold_columns", "combine_partials", "broadcast_columns",
     ]  # fmt: skip
-    for shape in ((32, 1 << 20), (100, 1 << 20)):  # halves have an instruction each
-        (launch,) = launches("reduce_var_backward", shape, 0, "bf16")
-        assert dict(launch.spec.constants)["held"] is False
+    for shape, axis, element, held in (
+        ((32, 1 << 20), 0, "bf16", True), ((84, 3141, 569), 0, "f32", True),
+        ((17489, 199, 47), 1, "f32", False), ((318, 376398), 0, "f32", False),  # lanes below each other would have 128 bytes of a row
+    ):  # fmt: skip
+        (launch,) = launches("reduce_var_backward", shape, axis, element)
+        assert dict(launch.spec.constants)["held"] is held
     (launch,) = launches("reduce_prod_backward", (32, 1 << 20), 0)  # whose fold few need
     assert dict(launch.spec.constants)["held"] is False
     assert launches("reduce_prod_backward", (48, 1 << 20), 0)[-1].spec.kernel == "broadcast_columns"

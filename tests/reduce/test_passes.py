@@ -253,12 +253,6 @@ def test_lines_of_few_bytes_go_by_columns_where_these_have_vectors() -> None:
         assert launches(nb.OPS[f"reduce_{name}_backward"], (150, 7526, 45, 2), (0, 2))[-1].spec.kernel == kernel
 
 
-@pytest.mark.parametrize(("name", "rows", "positions"), [("norm2", 4896, 32), ("norm2", 400, 16)])
-def test_threads_with_divisions_write_more_where_blocks_are_many(name: str, rows: int, positions: int) -> None:
-    (spread,) = launches(nb.OPS[f"reduce_{name}_backward"], (rows, 2, 43, 625), (0, 2))
-    assert spread.arguments["splits"] == -(-spread.arguments["extent"] // positions)
-
-
 def test_few_columns_are_folded_along_the_innermost_axes() -> None:
     for name, shape, kernels in (
         ("count_nonzero", (3, 1877, 8354, 2), ["fold_lines", "combine_partials"]),

@@ -84,7 +84,6 @@ def test_operands_that_begin_inside_a_vector(kind: Kind, place: int) -> None:
         ("prod", (2069, 3, 71, 415), (1, 3), "bf16", {"inner": 1, "columns": 8, "lanes": 32, "copiers": 256, "long": True}),
         ("var", (71416, 284, 3), 1, "bf16", {"inner": 3, "flat": True, "lanes": 8}),
         ("std", (201, 2, 77, 2125), (1, 3), "bf16", {"inner": 1, "columns": 2, "lanes": 256}),
-        ("var", (1 << 20, 40, 3), 1, "f64", {"inner": 3, "columns": 64, "lanes": 4}),
         ("prod", (2, 137, 57176, 5), (0, 3), "f32", {"inner": 1, "columns": 256, "lanes": 1, "long": True}),
         ("prod", (2, 12185, 1057, 2), (0, 3), "bf16", {"inner": 1, "columns": 256, "lanes": 1, "long": False}),
     ],
@@ -112,7 +111,10 @@ def test_what_is_staged(name: str, shape: tuple[int, ...], axis: Any, element: s
         ("prod", (2069, 3, 71, 416), (1, 3), "bf16"),  # whole vectors
         ("prod", (146899, 1245), 1, "bf16"),  # one line
         ("logsumexp", (2069, 3, 71, 415), (1, 3), "bf16"),  # no fold
-        ("var", (16584, 16, 16), 1, "f32"),  # the banks of shared memory
+        ("var", (16584, 64, 9), 1, "f32"),  # columns of more than a sector
+        ("std", (31281, 2116, 2), 1, "f32"),  # two columns, which lanes load together
+        ("var", (1 << 20, 40, 3), 1, "f64"),  # elements of 8 bytes
+        ("std", (23768, 27, 3, 87), (1, 3), "f32"),  # lines of pieces at the ends
     ],
 )
 def test_what_is_not_staged(name: str, shape: tuple[int, ...], axis: Any, element: str) -> None:

@@ -655,7 +655,7 @@ def reduce(
             using(FoldHeld, **({"min_bytes": 1, "min_line_rows": 1, "max_pieces": 2} if held else {})),
             reduce_cases.staging_lines(staged_lines) if staged_lines else contextlib.nullcontext(),
             using(FoldAndBroadcastColumns, grid_blocks_per_multiprocessor=1 if whole else MANY),
-            using(FoldAndBroadcastColumns, **({"min_held_item_bytes": 2} if shared else {"max_held_elements": 1})),
+            using(FoldAndBroadcastColumns, **({"min_held_bytes": 128} if shared else {"max_held_elements": 1})),
             using(Passes, **(WALKED if walked else {})),
             using(CombinePartials, **({"max_row_partials": 4, "parts": parts, "blocks_per_multiprocessor": 99} if parts else {})),
         ):  # fmt: skip
