@@ -140,9 +140,11 @@ class Geometry:
         policy, nbytes = tuned(FoldAndBroadcastColumns()), problem.vector * problem.extent * BY_NAME[value].itemsize
         held = holds and problem.extent <= steps_of(value, problem.vector)
         lanes, steps, narrow = THREADS, problem.extent, policy
-        shared = (
-            held_column_block(problem.adjacent_vectors, problem.vector, problem.extent, BY_NAME[value].itemsize) if holds and not held else (0, 0)
-        )
+        size, shared = BY_NAME[value].itemsize, (0, 0)
+        # slices of narrow lines across one axis are short pieces of memory, which caches hold
+        short = len(problem.shape) == 1 and size >= 4 and problem.adjacent_vectors * problem.vector * size < policy.min_line_bytes
+        if holds and not held and not short:
+            shared = held_column_block(problem.adjacent_vectors, problem.vector, problem.extent, size)
         if shared[0]:
             (lanes, steps), held = shared, True
         if not held:

@@ -207,6 +207,7 @@ class FoldAndBroadcastColumns(Policy):
     short_extent: int = 16  #: as of ``FoldColumns``
     short_walk: int = 1  #: as of ``FoldColumns``
     min_held_bytes: int = 256  #: contiguous bytes of a row, of columns that several lanes hold
+    min_line_bytes: int = 128  #: the same of lines across one axis, of elements of 4 bytes or more
     max_held_bytes: int = 192  #: of the elements of such columns that a lane holds
     max_held_elements: int = 56  #: the same; the compiler would not unroll loops over more
     wide_block_bytes: int = 64 << 10  #: of the columns of a block

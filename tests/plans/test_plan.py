@@ -668,7 +668,7 @@ def test_a_fresh_allocation_is_enough(kind: Kind, large: Any, monkeypatch: pytes
     plan, operands = large
     taken = []
     scratch = allocation.scratch
-    monkeypatch.setattr(stream_scratch, "NBYTES", 0)  # a stream has none
+    monkeypatch.setattr(stream_scratch, "of", lambda device, stream: None)  # a stream has none
     monkeypatch.setattr(allocation, "scratch", lambda like, nbytes, stream: taken.append(nbytes) or scratch(like, nbytes, stream))
     plan.run(**operands)
     assert len(taken) == 1 and 0 < taken[0] <= plan.workspace_size

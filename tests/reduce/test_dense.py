@@ -182,6 +182,7 @@ def test_columns_that_caches_hold() -> None:
     for shape, axis, element, held in (
         ((32, 1 << 20), 0, "bf16", True), ((84, 3141, 569), 0, "f32", True),
         ((17489, 199, 47), 1, "f32", False), ((318, 376398), 0, "f32", False),  # lanes below each other would have 128 bytes of a row
+        ((335983, 29, 9), 1, "f32", False), ((3, 84130, 17, 16), (0, 2), "f32", True),  # slices of narrow lines, across one axis and two
     ):  # fmt: skip
         (launch,) = launches("reduce_var_backward", shape, axis, element)
         assert dict(launch.spec.constants)["held"] is held
