@@ -56,8 +56,8 @@ class StagedLines:
         columns, blocks, longest = units * inner, problem.rows // (across * inner) * ceil_div(across, units), units * unit
         pitch = longest + (stride - longest) % vector
         shared_bytes = ceil_div((lines * pitch + vector) * size, ASYNC_BYTES) * ASYNC_BYTES
-        few = blocks < policy.grid_blocks_per_multiprocessor * multiprocessors
-        if few or longest * size < policy.min_line_bytes or shared_bytes > policy.shared_bytes_per_block:
+        idle = blocks < policy.grid_blocks_per_multiprocessor * multiprocessors
+        if idle or longest * size < policy.min_line_bytes or shared_bytes > policy.shared_bytes_per_block:
             return None
         places = power_of_two(columns)
         lanes = THREADS if columns <= policy.max_block_columns else max(1, min(32, THREADS // places))
