@@ -90,7 +90,7 @@ def fold_items(load_bytes: int, index_bytes: int, vector: int, monoid: KernelMon
             return usual // 2
         return 2 * usual if load_bytes <= 2 and index_bytes == 4 else usual
     if monoid.heavy and not monoid.any_pivot:
-        few = vector * (monoid.width + monoid.divides) <= usual and (load_bytes == 16 or load_bytes * (2 if monoid.pairs else 1) <= 8)
+        few = vector * (monoid.width + monoid.divides) <= usual + 1 and (load_bytes == 16 or load_bytes * (2 if monoid.pairs else 1) <= 8)
         return usual if few else usual // 2
     return 2 * usual if load_bytes <= 4 and index_bytes == 4 else usual
 

@@ -104,7 +104,7 @@ def test_blocks_take_turns_where_multiprocessors_stay_busy() -> None:
     [
         ("sum", 4, 4, 8), ("sum", 4, 1, 16), ("softmax", 4, 4, 8), ("softmax", 2, 8, 8), ("scaled_prod", 4, 4, 4), ("scaled_prod", 4, 1, 8),
         ("first_max", 2, 2, 8), ("first_max", 4, 4, 8), ("dot", 2, 2, 8), ("dot", 4, 2, 4), ("softmax", 8, 2, 4), ("softmax", 2, 1, 16),
-        ("var", 4, 4, 8), ("var", 8, 2, 8), ("moments", 2, 8, 8), ("moments", 4, 1, 16),
+        ("var", 4, 4, 8), ("var", 8, 2, 8), ("moments", 2, 8, 8), ("moments", 4, 1, 16), ("scaled_norm2", 2, 3, 8), ("scaled_norm2", 4, 4, 4),
     ],
 )  # fmt: skip
 def test_rows_in_flight(monoid: str, itemsize: int, vector: int, rows: int) -> None:
