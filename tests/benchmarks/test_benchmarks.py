@@ -726,6 +726,13 @@ def test_a_case_from_end_to_end(emulator: Any, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(run, "TOO_SLOW", -1.0)
     rows = run.run_case(case, bench)
     assert rows[1].timing is None and rows[1].checked.startswith("too slow: 0.0 s")
+    counted = list[int]()
+    once = dataclasses.replace(framework, peers=(peer_of("add", lambda *o: [counted.append(1), add(*o)][1]),))
+    for most, times in ((60.0, 2), (-1.0, 1)):  # seconds of the first call
+        monkeypatch.setattr(run, "FIRST", most)
+        counted.clear()
+        run.run_case(case, dataclasses.replace(bench, frameworks=(once,)))
+        assert len(counted) == times
     spoiled = dataclasses.replace(framework, peers=())
     monkeypatch.setattr(SegmentCase, "truth", lambda *given: checks.Truth(np.ones((40, 3))))
     assert [row.checked.partition(":")[0] for row in run.run_case(case, dataclasses.replace(bench, frameworks=(spoiled,)))] == ["WRONG"]
