@@ -655,7 +655,7 @@ def reduce(
             using(FoldHeld, **({"min_bytes": 1, "min_line_rows": 1, "max_pieces": 2} if held else {})),
             reduce_cases.staging_lines(staged_lines) if staged_lines else contextlib.nullcontext(),
             using(FoldAndBroadcastColumns, grid_blocks_per_multiprocessor=1 if whole else MANY),
-            using(FoldAndBroadcastColumns, **({"min_held_bytes": 128} if shared else {"max_held_elements": 1})),
+            using(FoldAndBroadcastColumns, **({"min_held_bytes": 1, "min_line_bytes": 1} if shared else {"max_held_elements": 1})),
             using(Passes, **(WALKED if walked else {})),
             using(CombinePartials, **({"max_row_partials": 4, "parts": parts, "blocks_per_multiprocessor": 99} if parts else {})),
         ):  # fmt: skip
@@ -758,7 +758,7 @@ for said, shape, axis in (("whole columns", (290, 140), 0), ("wide whole columns
     reduce(f"the first of equals back to {said}", "max_backward", shape, axis, ties="first", whole=True)
 for said, shape, axis, element in (
     ("", (65, 300), 0, "f32"), ("many ", (300, 140), 0, "f32"), ("ragged ", (33, 3, 5), 0, "bf16"), ("long ", (30, 2049), 0, "f32"),
-    ("apart ", (9, 70, 5), (0, 1), "f32"), ("apart twice ", (9, 140, 5), (0, 2), "bf16"),
+    ("narrow ", (9, 70, 5), (0, 1), "f32"), ("apart ", (9, 4, 14, 40), (0, 2), "bf16"),
 ):  # fmt: skip
     reduce(f"var back to {said}held columns that lanes share", "var_backward", shape, axis, element, whole=True, shared=True)
     reduce(f"max back to {said}held columns that lanes share", "max_backward", shape, axis, element, whole=True, shared=True, ties="even")
