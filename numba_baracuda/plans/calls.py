@@ -101,10 +101,11 @@ class Calls:
             except BaracudaError:  # the plan may raise another error first
                 return self._exactly(None, inputs, sizes, context, outs, stream, workspace)
         pointers, given = [view.ptr for view in views], -1 if outs is None else len(outs)
-        exact = self, key, sizes, given, workspace is None, *[pointer & 15 for pointer in pointers], *[view.form for view in views]
+        low_bits = [pointer & 15 for pointer in pointers]
+        exact = self, key, sizes, given, workspace is None, *low_bits, *[view.form for view in views]
         bound = frames.found(exact)
         if bound is None:
-            alike = self, key, len(sizes), given, workspace is None, *exact[5 : 5 + len(views)], *[view.form.sort for view in views]
+            alike = self, key, len(sizes), given, workspace is None, *low_bits, *[view.form.sort for view in views]
             calls = _classes.get(alike) or remember(_classes, alike, CallClass(), _MOST_CLASSES)
             bound = calls.settle([sizes, *[each for view in views for each in (view.form.shape, view.form.strides)]])
             if bound is None:

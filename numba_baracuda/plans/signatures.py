@@ -31,7 +31,6 @@ def function_of(
     signature, known, names, most = signature_of(positional, keywords), keywords.keys(), list(positional.items()), len(positional)
     optional = {name: default for name, default in keywords.items() if default is not NEEDED}
     needed, own = known - optional.keys(), [name for name in keywords if name not in CALL and name not in _SIZES]
-    usual = None if needed else ()  # a short key, as it is hashed at each call
 
     def complete(given: tuple[Any, ...], options: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any], Any]:
         """All arguments and keywords, and the key of these."""
@@ -46,10 +45,11 @@ def function_of(
         return given, chosen, key_of(*[chosen[name] for name in own])
 
     def run(*given: Any, **options: Any) -> Any:
-        if usual is None or len(given) != most or not options.keys() <= CALL.keys():
+        key: tuple[Any, ...] = ()  # of the defaults: short, as it is hashed at each call
+        if needed or len(given) != most or not options.keys() <= CALL.keys():
             given, chosen, key = complete(given, options)
         else:
-            chosen, key = {**optional, **options} if options else optional, usual
+            chosen = {**optional, **options} if options else optional
         try:
             return call(given, chosen, key)
         except MemoryError as error:

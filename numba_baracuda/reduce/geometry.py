@@ -137,10 +137,10 @@ class Geometry:
 
         ``holds``: lanes may hold their elements; ``guarded``: few columns need their fold.
         """
-        policy, nbytes = tuned(FoldAndBroadcastColumns()), problem.vector * problem.extent * BY_NAME[value].itemsize
+        policy, size, shared = tuned(FoldAndBroadcastColumns()), BY_NAME[value].itemsize, (0, 0)
+        nbytes = problem.vector * problem.extent * size
         held = holds and problem.extent <= steps_of(value, problem.vector)
         lanes, steps, narrow = THREADS, problem.extent, policy
-        size, shared = BY_NAME[value].itemsize, (0, 0)
         # slices of narrow lines across one axis are short pieces of memory, which caches hold
         short = len(problem.shape) == 1 and size >= 4 and problem.adjacent_vectors * problem.vector * size < policy.min_line_bytes
         if holds and not held and not short:

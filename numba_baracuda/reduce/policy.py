@@ -181,7 +181,7 @@ class FoldAndBroadcastRows(Policy):
 
 @dataclass(frozen=True)
 class FoldAndBroadcastStagedLines(Policy):
-    """``fold_and_broadcast_staged_lines``: gradients of rows or few neighbouring columns whose lines a block copies. Computed, not timed."""
+    """``fold_and_broadcast_staged_lines``: gradients of rows or few neighbouring columns whose lines a block copies. Bytes on a line timed."""
 
     shared_bytes_per_block: int = 40 << 10  #: of lines
     min_bytes_per_block: int = 16 << 10  #: of lines; a block takes several neighbouring rows where it would have fewer

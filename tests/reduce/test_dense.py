@@ -10,15 +10,14 @@ import numpy as np
 import pytest
 import reduce_cases
 from kinds import Kind
-from reduce_cases import BACKWARD, check
+from reduce_cases import BACKWARD, check, launches_of
 from samples import name_of
 
 import numba_baracuda as nb
-from numba_baracuda.core.op import Launch, Layout, Op, Target, contiguous
+from numba_baracuda.core.op import Launch, Layout, Op, contiguous
 from numba_baracuda.plans.tuning import using
 from numba_baracuda.reduce.policy import BroadcastDense, FoldAndBroadcastColumns, FoldAndBroadcastRows, FoldRows, Passes
 
-CARD = Target((9, 0), 132)
 #: lines that are kept and reduced, longer than a vector and shorter, along one axis to five; several vectors a thread; a tail
 SHAPES = [
     ((40, 37), 1), ((37, 40), 0), ((400, 3), 1), ((3, 400, 3), 1), ((5, 3, 41), (0, 2)), ((7, 3, 2, 5), (1, 3)), ((4, 3, 5, 2, 9), (0, 2, 4)),
@@ -41,10 +40,8 @@ def dense() -> Iterator[None]:
 def launches(name: str, shape: tuple[int, ...], axis: Any, element: str = "f32", address: int = 0) -> list[Launch]:
     """What serves contiguous operands on a GPU, of which dx and x begin at ``address``."""
     op = nb.OPS[name]
-    descriptor = nb.ReduceBackwardDescriptor(op.kind, shape, axis, element)
-    layouts = {operand.name: contiguous(getattr(descriptor, operand.axes[0])) for operand in op.operands}
-    layouts |= {each: Layout(shape, contiguous(shape).strides, address) for each in ("x", "dx") if each in layouts}
-    return [step for step in op.variants[0].recipe(op, descriptor, layouts, CARD).steps if isinstance(step, Launch)]
+    full = {each.name: Layout(shape, contiguous(shape).strides, address) for each in op.operands if each.name in ("x", "dx")}
+    return launches_of(op, nb.ReduceBackwardDescriptor(op.kind, shape, axis, element), **full)
 
 
 @pytest.mark.parametrize(("shape", "axis"), SHAPES)
@@ -199,8 +196,7 @@ def test_special_results_of_long_rows_are_found_by_those_who_fold_them() -> None
     assert [spread.spec.kernel, fold.spec.kernel] == ["broadcast_rows", "fold_rows"]
     op = nb.OPS["reduce_prod_backward"]
     descriptor = nb.ReduceBackwardDescriptor(op.kind, (2, 2, 1 << 26), 2)
-    layouts = {operand.name: contiguous(getattr(descriptor, operand.axes[0])) for operand in op.operands} | {"y": Layout((2, 2, 1), (1, 2, 1))}
-    steps = [step for step in op.variants[0].recipe(op, descriptor, layouts, CARD).steps if isinstance(step, Launch)]
+    steps = launches_of(op, descriptor, y=Layout((2, 2, 1), (1, 2, 1)))
     assert steps[0].spec.kernel == "find_special_results"  # y does not lie as the folded results do
 
 

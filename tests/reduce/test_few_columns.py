@@ -9,15 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 from kinds import Kind
-from reduce_cases import EVERY, FORWARD, OTHER, check, check_places, function, values
+from reduce_cases import EVERY, FORWARD, OTHER, check, check_places, function, launches_of, values
 from samples import name_of
 
 import numba_baracuda as nb
-from numba_baracuda.core.op import Launch, Layout, Target, contiguous
+from numba_baracuda.core.op import Launch, Layout
 from numba_baracuda.plans.tuning import using
 from numba_baracuda.reduce.policy import FoldHeld, FoldLines, FoldRows, FoldStagedRows
 
-CARD = Target((9, 0), 132)
 #: one block and several, of which the last has fewer columns; columns shared by lanes; kept axes before
 STAGED = [((40, 33, 2), 1), ((9, 171, 3), 1), ((5, 7, 43), 1), ((3, 4, 70, 5), 2), ((4, 3, 5, 6), (1, 2)), ((2, 2500, 2), 1), ((1, 30, 7), 1)]
 
@@ -53,9 +52,7 @@ EACH = pytest.mark.parametrize(
 def launches(name: str, shape: tuple[int, ...], axis: Any, element: str = "f32", **layouts: Layout) -> list[Launch]:
     """What serves contiguous operands on a GPU, unless others are given."""
     op = nb.OPS[f"reduce_{name}"]
-    descriptor = nb.ReduceDescriptor(op.kind, shape, axis, element)
-    given = {operand.name: contiguous(getattr(descriptor, operand.axes[0])) for operand in op.operands} | layouts
-    return [step for step in op.variants[0].recipe(op, descriptor, given, CARD).steps if isinstance(step, Launch)]
+    return launches_of(op, nb.ReduceDescriptor(op.kind, shape, axis, element), **layouts)
 
 
 @EVERY

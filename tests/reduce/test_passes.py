@@ -9,16 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 from kinds import Kind
-from reduce_cases import BACKWARD, EVERY, FORWARD, OTHER, check, check_places, function, operands, run, truth, values
+from reduce_cases import BACKWARD, EVERY, FORWARD, OTHER, check, check_places, function, launches_of, operands, run, truth, values
 from samples import name_of
 from tolerance import assert_close
 
 import numba_baracuda as nb
-from numba_baracuda.core.op import Launch, Op, Target, contiguous
+from numba_baracuda.core.op import Launch, Op
 from numba_baracuda.plans.tuning import using
 from numba_baracuda.reduce.policy import BroadcastDense, CombinePartials, FoldColumns, FoldHeld, FoldLines, FoldStagedRows, Passes
 
-CARD = Target((9, 0), 132)
 #: lines apart, columns of more than one line, and columns of which some have one element more; a walk along rows; a kept axis before; walks that
 #: begin inside a vector, and one in splits
 APART = [
@@ -38,9 +37,7 @@ def in_passes() -> Iterator[None]:
 def launches(op: Op, shape: tuple[int, ...], axis: Any, element: str = "f32") -> list[Launch]:
     """What serves contiguous operands on a GPU."""
     kind = nb.ReduceDescriptor if op.backward or not op.traits["backward"] else nb.ReduceBackwardDescriptor
-    descriptor = kind(op.kind, shape, axis, element)
-    layouts = {operand.name: contiguous(getattr(descriptor, operand.axes[0])) for operand in op.operands}
-    return [step for step in op.variants[0].recipe(op, descriptor, layouts, CARD).steps if isinstance(step, Launch)]
+    return launches_of(op, kind(op.kind, shape, axis, element))
 
 
 # ---------------------------------------------------------------- values

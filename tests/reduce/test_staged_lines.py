@@ -7,16 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 from kinds import Kind
-from reduce_cases import BACKWARD, check, function, kind_of, operands, staging_lines, truth
+from reduce_cases import BACKWARD, check, function, kind_of, launches_of, operands, staging_lines, truth
 from samples import name_of
 from tolerance import assert_close
 
 import numba_baracuda as nb
-from numba_baracuda.core.op import Launch, Layout, Op, Target, contiguous
+from numba_baracuda.core.op import Launch, Layout, Op, contiguous
 from numba_baracuda.plans.tuning import using
 from numba_baracuda.reduce.policy import FoldAndBroadcastStagedLines
 
-CARD = Target((9, 0), 132)
 FOLDING = [op for op in BACKWARD if kind_of(op) in ("var", "std", "max", "min", "prod")]
 #: (shape, axis, bytes of a block): one row of a block and several, of which the last block has fewer; lines shorter than a vector, and those of
 #: which each begins elsewhere in one; few columns on several lines, on one, and more than threads
@@ -34,9 +33,7 @@ EACH = pytest.mark.parametrize(("shape", "axis", "nbytes"), [*ROWS, *COLUMNS])
 def launches(name: str, shape: tuple[int, ...], axis: Any, element: str = "f32", **layouts: Layout) -> list[Launch]:
     """What serves contiguous operands on a GPU, unless others are given."""
     op = nb.OPS[f"reduce_{name}"]
-    descriptor = nb.ReduceBackwardDescriptor(op.kind, shape, axis, element)
-    given = {operand.name: contiguous(getattr(descriptor, operand.axes[0])) for operand in op.operands} | layouts
-    return [step for step in op.variants[0].recipe(op, descriptor, given, CARD).steps if isinstance(step, Launch)]
+    return launches_of(op, nb.ReduceBackwardDescriptor(op.kind, shape, axis, element), **layouts)
 
 
 def is_staged(steps: list[Launch]) -> bool:

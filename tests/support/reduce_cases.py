@@ -17,11 +17,12 @@ from tolerance import assert_close
 
 import numba_baracuda as nb
 from numba_baracuda.core.dtypes import numpy_dtype
-from numba_baracuda.core.op import Op
+from numba_baracuda.core.op import Launch, Layout, Op, Target, contiguous
 from numba_baracuda.plans.tuning import using
 from numba_baracuda.reduce.descriptor import reduced_axes
 from numba_baracuda.reduce.policy import FoldAndBroadcastRows, FoldAndBroadcastStagedLines
 
+CARD = Target((9, 0), 132)
 FORWARD, BACKWARD, OTHER = (
     [op for op in nb.OPS.values() if op.family == "reduce" and select(op)]
     for select in (lambda op: op.backward, lambda op: op.traits["backward"], lambda op: not (op.backward or op.traits["backward"]))
@@ -98,6 +99,12 @@ def check(kind: Kind, op: Op, shape: tuple[int, ...], axis: Any, element: str = 
     given = operands(op, shape, axes, element, **options)
     got = kind.numpy(run(op, {name: kind.array(array) for name, array in given.items()}, shape, axis, **options))
     assert_close(got, truth(op, given, shape, axes, **({"ties": "all"} if "ties" in op.traits["keywords"] else {}) | options), element, op.name)
+
+
+def launches_of(op: Op, descriptor: Any, **layouts: Layout) -> list[Launch]:
+    """What serves contiguous operands on a GPU, unless others are given."""
+    given = {operand.name: contiguous(getattr(descriptor, operand.axes[0])) for operand in op.operands} | layouts
+    return [step for step in op.variants[0].recipe(op, descriptor, given, CARD).steps if isinstance(step, Launch)]
 
 
 @contextlib.contextmanager
