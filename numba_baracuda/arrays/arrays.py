@@ -169,7 +169,9 @@ def _torch(obj: Any, at: _At) -> View:
         if refused:
             _refuse(at, *refused)
         form = _form(key, at)
-    return _at_address(obj, at, ptr, form)
+    if ptr % form.itemsize:
+        return _at_address(obj, at, ptr, form)
+    return View(ptr, form, obj, at[1])
 
 
 def _torch_in_host(obj: Any, at: _At) -> NoReturn:

@@ -97,7 +97,7 @@ class Calls:
         views = inputs
         if outs is not None:
             try:
-                views = inputs + [arrays.read(out, label) for out, label in zip(outs, self._labels, strict=False)]
+                views = [*inputs, *map(arrays.read, outs, self._labels)]
             except BaracudaError:  # the plan may raise another error first
                 return self._exactly(None, inputs, sizes, context, outs, stream, workspace)
         pointers, given = [view.ptr for view in views], -1 if outs is None else len(outs)
@@ -151,7 +151,7 @@ class Calls:
             outs = self._make(first, results, handle)
         elif len(outs) != len(self.results(made.descriptor, inputs, context)):
             raise InvalidProblem(f"{self.name}: out is {len(outs)} array, wants a pair of values and indices")
-        views = inputs + [arrays.read(out, label) for out, label in zip(outs, self._labels, strict=False)]
+        views = [*inputs, *map(arrays.read, outs, self._labels)]
         bound = made.settle(self.operands(made.descriptor, views, context))
         pointers = [view.ptr for view in views]
         bound.check_aliasing(pointers, views)

@@ -21,16 +21,15 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def function_of(
-    op: Op, call: Callable[[tuple[Any, ...], dict[str, Any], Any], Any], positional: dict[str, Any], keywords: dict[str, Any], doc: str
-) -> Callable[..., Any]:
-    """The function of an op with these defaults of positional arguments and keywords: ``call`` gets all of both.
+#: what a function calls: positional arguments, the op's own keywords, a key of these except sizes, ``out``, ``stream`` and ``workspace``
+Call = Callable[[tuple[Any, ...], dict[str, Any], Any, Any, Any, Any], Any]
 
-    It also gets a key of the op's own keywords except sizes, by type and bits.
-    """
-    signature, known, names, most = signature_of(positional, keywords), keywords.keys(), list(positional.items()), len(positional)
+
+def function_of(op: Op, call: Call, positional: dict[str, Any], keywords: dict[str, Any], doc: str) -> Callable[..., Any]:
+    """The function of an op with these defaults of positional arguments and of its own keywords, all of which ``call`` gets."""
+    signature, known, names, most = signature_of(positional, keywords | CALL), keywords.keys(), list(positional.items()), len(positional)
     optional = {name: default for name, default in keywords.items() if default is not NEEDED}
-    needed, own = known - optional.keys(), [name for name in keywords if name not in CALL and name not in _SIZES]
+    needed, own = known - optional.keys(), [name for name in keywords if name not in _SIZES]
 
     def complete(given: tuple[Any, ...], options: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any], Any]:
         """All arguments and keywords, and the key of these."""
@@ -41,17 +40,15 @@ def function_of(
             given += (value,)
         if len(given) != most or not needed <= options.keys() <= known:
             given, options = bound(op.name, signature, given, options)
-        chosen = {**optional, **options}
+        chosen = {name: options[name] if name in options else optional[name] for name in keywords}
         return given, chosen, key_of(*[chosen[name] for name in own])
 
-    def run(*given: Any, **options: Any) -> Any:
-        key: tuple[Any, ...] = ()  # of the defaults: short, as it is hashed at each call
-        if needed or len(given) != most or not options.keys() <= CALL.keys():
+    def run(*given: Any, out: Any = None, stream: Any = None, workspace: Any = None, **options: Any) -> Any:
+        chosen, key = optional, ()  # of the defaults a short key, as it is hashed at each call
+        if needed or options or len(given) != most:
             given, chosen, key = complete(given, options)
-        else:
-            chosen = {**optional, **options} if options else optional
         try:
-            return call(given, chosen, key)
+            return call(given, chosen, key, out, stream, workspace)
         except MemoryError as error:
             if not type(error).__module__.startswith("numpy"):
                 raise

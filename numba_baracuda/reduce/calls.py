@@ -14,7 +14,7 @@ from ..core.options import flag, key_of, shape
 from ..plans import plan
 from ..plans.calls import Calls, Problem, Results
 from ..plans.preference import PlanPreference
-from ..plans.signatures import CALL, NEEDED, dressed, function_of, guarded, signature_of
+from ..plans.signatures import CALL, NEEDED, bound, dressed, function_of, signature_of
 from .descriptor import ReduceBackwardDescriptor, ReduceDescriptor
 
 FIELDS = {"dtype": "result"}  #: keyword -> field of the descriptor
@@ -63,20 +63,25 @@ def forward_function(op: Op, made: Callable[..., ReduceDescriptor] = ReduceDescr
 
     calls = Calls(op, ["y"], describe, results, operands)
 
-    def run(x: Any, axis: Any, keepdims: bool = True, *, out: Any = None, stream: Any = None, workspace: Any = None, **settings: Any) -> Any:
+    def run(*given: Any, keepdims: Any = NEEDED, out: Any = None, stream: Any = None, workspace: Any = None, **settings: Any) -> Any:
         named, chosen = defaults, ()  # a short key, as it is hashed at each call
+        if len(given) == 1 and "axis" in settings:
+            given += (settings.pop("axis"),)
+        if len(given) != 2 or (settings and not settings.keys() <= defaults.keys()):
+            told = settings if keepdims is NEEDED else settings | {"keepdims": keepdims}
+            given, told = bound(op.name, signature, given, told)
+            keepdims, settings = given[2], {name: told[name] for name in defaults}
+        x, axis = given[:2]
         if keepdims is not True and keepdims is not False:
-            keepdims = flag(op.name, "keepdims", keepdims)
+            keepdims = keepdims is NEEDED or flag(op.name, "keepdims", keepdims)
         if settings:
             named = defaults | settings
             chosen = key_of(*named.values())
-            if len(named) > len(defaults):
-                signature.bind(x, axis, **settings)  # raises for the first unknown keyword
         key = axis if type(axis) is int else key_of(axis), keepdims, chosen
         outs = calls([arrays.read(x, x_label)], (), key, (axis, keepdims, named), None if out is None else (out,), stream, workspace)
         return outs[0]
 
-    return guarded(dressed(run, op, signature, _doc(op, _FORWARD)))
+    return dressed(run, op, signature, _doc(op, _FORWARD))
 
 
 def shape_of(op: Op, x: View | None, given: Any) -> tuple[int, ...]:
@@ -109,27 +114,27 @@ def backward_function(op: Op) -> Callable[..., Any]:
 
     calls = Calls(op, ["dx"], describe, results, operands)
 
-    def refuse(views: list[View], whole: tuple[int, ...], options: dict[str, Any]) -> NoReturn:
+    def refuse(views: list[View], whole: tuple[int, ...], options: dict[str, Any], out: Any, stream: Any) -> NoReturn:
         """Raises the error of a call that lacks operands."""
-        out, (descriptor, _) = options["out"], describe(views, whole, options)
+        descriptor, _ = describe(views, whole, options)
         made = plan.select(descriptor, device=views[0].device)
-        streams.stream_handle(options["stream"], views[0], op.name)
+        streams.stream_handle(stream, views[0], op.name)
         given = views if out is None else [*views, arrays.read(out, labels["dx"])]
         missing = made.missing({view.name: view for view in operands(descriptor, given, options)}, "dx")
         raise InvalidProblem(f"{op.name}: {missing} is missing, wants {', '.join(names)}")
 
-    def call(arguments: tuple[Any, ...], options: dict[str, Any], chosen: Any) -> Any:
-        given, out = dict(zip(("dy", "x", "y"), arguments, strict=True)), options["out"]
+    def call(arguments: tuple[Any, ...], options: dict[str, Any], chosen: Any, out: Any, stream: Any, workspace: Any) -> Any:
+        given = dict(zip(("dy", "x", "y"), arguments, strict=True))
         views = {name: arrays.read(given[name], labels[name]) for name in names if name == "dy" or given[name] is not None}
         x = views.get("x")
         whole = shape_of(op, x if x or given["x"] is None else arrays.read(given["x"], labels["x"]), options["input_shape"])
         inputs = list(views.values())
         if len(inputs) < len(names):
-            refuse(inputs, whole, options)
-        return calls(inputs, whole, chosen, options, None if out is None else (out,), options["stream"], options["workspace"])[0]
+            refuse(inputs, whole, options, out, stream)
+        return calls(inputs, whole, chosen, options, None if out is None else (out,), stream, workspace)[0]
 
     keywords = {"axis": NEEDED, "input_shape": None} | {name: DEFAULTS[name] for name in op.traits["keywords"]}
-    return function_of(op, call, {"dy": NEEDED, "x": None, "y": None}, keywords | CALL, _doc(op, _BACKWARD))
+    return function_of(op, call, {"dy": NEEDED, "x": None, "y": None}, keywords, _doc(op, _BACKWARD))
 
 
 def _doc(op: Op, text: str) -> str:

@@ -15,7 +15,7 @@ from ..core.op import Op
 from ..core.options import flag, key_of
 from ..plans.calls import Calls, Problem, Results
 from ..plans.preference import PlanPreference
-from ..plans.signatures import CALL, NEEDED, function_of
+from ..plans.signatures import NEEDED, function_of
 from .descriptor import ScanBackwardDescriptor, ScanDescriptor
 
 _OPTIONS = {"reverse": False, "exclusive": False, "initial": None, "deterministic": True}
@@ -51,31 +51,31 @@ def forward_function(op: Op, made: Callable[..., ScanDescriptor] = ScanDescripto
     """The function ``f(x, axis=-1)`` of a scan; ``made`` makes its descriptors."""
     x_name, calls = (op.name, "x", ""), _calls(op, made, ["y", "indices"])
 
-    def call(arguments: tuple[Any, ...], options: dict[str, Any], chosen: Any) -> Any:
+    def call(arguments: tuple[Any, ...], options: dict[str, Any], chosen: Any, out: Any, stream: Any, workspace: Any) -> Any:
         x, axis = arguments
-        view, out, both = arrays.read(x, x_name), options["out"], options.get("return_indices", False)
-        both = both is True or (isinstance(both, np.bool_) and bool(both))  # the descriptor refuses other values
+        view, both = arrays.read(x, x_name), options.get("return_indices", False)
+        both = both is not False and (both is True or (isinstance(both, np.bool_) and bool(both)))  # the descriptor refuses other values
         outs = None if out is None else tuple(out) if both and isinstance(out, tuple | list) else (out,)
         key = axis if type(axis) is int else key_of(axis), chosen
-        found = calls([view], (), key, (axis, options), outs, options["stream"], options["workspace"])
+        found = calls([view], (), key, (axis, options), outs, stream, workspace)
         return out if out is not None else found if both else found[0]
 
     options: dict[str, Any] = {name: _OPTIONS[name] for name in op.traits.get("keywords", _OPTIONS)}
     options |= (_INDEXED if op.traits["has_indices"] else {}) | (_WIDENED if op.traits["widened"] else {})
-    return function_of(op, call, {"x": NEEDED, "axis": -1}, options | CALL, _doc(op, _FORWARD))
+    return function_of(op, call, {"x": NEEDED, "axis": -1}, options, _doc(op, _FORWARD))
 
 
 def backward_function(op: Op) -> Callable[..., Any]:
     """``f(dy, x, y, axis=-1)`` of a gradient, with the operands that the op has."""
     names, calls = [(op.name, operand.name, "") for operand in op.operands[:-1]], _calls(op, ScanBackwardDescriptor, [op.operands[-1].name])
 
-    def call(arguments: tuple[Any, ...], options: dict[str, Any], chosen: Any) -> Any:
+    def call(arguments: tuple[Any, ...], options: dict[str, Any], chosen: Any, out: Any, stream: Any, workspace: Any) -> Any:
         *saved, axis = arguments
-        views, out = [arrays.read(each, name) for each, name in zip(saved, names, strict=True)], options["out"]
+        views = list(map(arrays.read, saved, names))
         key = axis if type(axis) is int else key_of(axis), chosen
-        return calls(views, (), key, (axis, options), None if out is None else (out,), options["stream"], options["workspace"])[0]
+        return calls(views, (), key, (axis, options), None if out is None else (out,), stream, workspace)[0]
 
-    return function_of(op, call, {operand.name: NEEDED for operand in op.operands[:-1]} | {"axis": -1}, _OPTIONS | CALL, _doc(op, _BACKWARD))
+    return function_of(op, call, {operand.name: NEEDED for operand in op.operands[:-1]} | {"axis": -1}, _OPTIONS, _doc(op, _BACKWARD))
 
 
 def _doc(op: Op, text: str) -> str:

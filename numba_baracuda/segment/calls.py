@@ -88,7 +88,7 @@ def function_of(op: Op, describe: Describe = SegmentDescriptor) -> Callable[...,
 
     calls = Calls(op, [output.name], problem, results)
 
-    def run(given: tuple[Any, ...], options: dict[str, Any], chosen: Any) -> Any:
+    def run(given: tuple[Any, ...], options: dict[str, Any], chosen: Any, out: Any, stream: Any, workspace: Any) -> Any:
         index = given[most - 1] if isinstance(given[most - 1], OrderedIds) else None
         if index is None:
             views, form = list(map(arrays.read, given, labels)), ""
@@ -96,12 +96,12 @@ def function_of(op: Op, describe: Describe = SegmentDescriptor) -> Callable[...,
             views, form = list(map(arrays.read, given, labels[:-1])), index.descriptor_form
             views += [index.view_of(name) for name in ("segment_ids", *part_names(op, form))]
         segments = number_of_segments(op, None if from_input else given[most], index)
-        out, sizes = options["out"], () if segments is None else (segments,)
+        sizes = () if segments is None else (segments,)
         key = form, chosen, views[0].form.shape[1:]
-        outs = calls(views, sizes, key, (form, options), None if out is None else (out,), options["stream"], options["workspace"])
+        outs = calls(views, sizes, key, (form, options), None if out is None else (out,), stream, workspace)
         return outs[0]
 
-    return signatures.function_of(op, run, positional, signatures.CALL | keywords, _doc(op))
+    return signatures.function_of(op, run, positional, keywords, _doc(op))
 
 
 _AXES = {"num_inputs": "N", "num_segments": "S", "embedding_dim": "…"}
