@@ -94,6 +94,8 @@ def whole(where: str, name: str, given: Any, least: int | None = None, wants: st
 
 
 def _is_whole(given: Any) -> bool:
+    if type(given) is int:
+        return -_BEYOND <= given < _BEYOND
     return isinstance(given, numbers.Integral) and not isinstance(given, bool) and -_BEYOND <= integer(given) < _BEYOND
 
 
