@@ -68,12 +68,13 @@ def forward_function(op: Op, made: Callable[..., ReduceDescriptor] = ReduceDescr
         if len(given) == 1 and "axis" in settings:
             given += (settings.pop("axis"),)
         elif len(given) == 3 and keepdims is NEEDED:
-            given, keepdims = given[:2], given[2]
+            given, (keepdims,) = given[:2], given[2:]
         if len(given) != 2 or (settings and not settings.keys() <= defaults.keys()):
             told = settings if keepdims is NEEDED else settings | {"keepdims": keepdims}
-            given, told = bound(op.name, signature, given, told)
-            given, keepdims, settings = given[:2], given[2], {name: told[name] for name in defaults}
-        x, axis = given
+            (x, axis, keepdims), told = bound(op.name, signature, given, told)
+            settings = {name: told[name] for name in defaults}
+        else:
+            x, axis = given
         if keepdims is not True and keepdims is not False:
             keepdims = keepdims is NEEDED or flag(op.name, "keepdims", keepdims)
         if settings:

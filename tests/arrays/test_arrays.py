@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import itertools
 import subprocess
 import sys
@@ -203,6 +204,7 @@ def fake_torch(monkeypatch: pytest.MonkeyPatch) -> Any:
     )
     monkeypatch.setitem(sys.modules, "torch", module)
     monkeypatch.setattr(allocation, "_torch_makers", {})
+    monkeypatch.setattr(allocation, "_torch_empty", functools.cache(allocation._torch_empty.__wrapped__))
     streams.torch_stream.cache_clear()
     return module
 
