@@ -68,7 +68,7 @@ def forward_function(op: Op, made: Callable[..., ReduceDescriptor] = ReduceDescr
         if len(given) == 1 and "axis" in settings:
             given += (settings.pop("axis"),)
         elif len(given) == 3 and keepdims is NEEDED:
-            given, (keepdims,) = given[:2], given[2:]
+            given, keepdims = given[:-1], given[-1]
         if len(given) != 2 or (settings and not settings.keys() <= defaults.keys()):
             told = settings if keepdims is NEEDED else settings | {"keepdims": keepdims}
             (x, axis, keepdims), told = bound(op.name, signature, given, told)
