@@ -38,31 +38,38 @@ class StagedLines:
         inner = 1 if rows or steps[-1] != 1 else kept[-1]
         if problem.full_reduced[0][-1] != inner or (rows and len(problem.shape) == 1):
             return None
-        if rows and (problem.vector == vector or (not guarded and Geometry.of_fused(problem, multiprocessors, element, True).held)):
+        line, lines, stride = problem.shape[-1], math.prod(problem.shape[:-1]), (0, *problem.full_reduced[0])[-2]
+        unit, last = line * inner, len(kept) - (1 if rows else 2)
+        woven = rows and len(problem.shape) > 1 and last >= 0 and steps[last] == line and stride == kept[last] * line
+        woven = woven and lines * stride * size <= policy.shared_bytes_per_block and kept[last] * accumulator.itemsize <= policy.max_columns * 4
+        wide = policy.min_woven_bytes // size if woven else 1
+        in_place = not guarded and problem.vector >= wide and Geometry.of_fused(problem, multiprocessors, element, True).held
+        if rows and (problem.vector == vector or in_place):
             return None
         few = policy.min_columns <= inner and inner * size <= policy.max_column_bytes and size <= policy.max_item_bytes
         if not rows and (guarded or not few):
             return None
-        if rows and policy.max_short_bytes < problem.shape[-1] * size < policy.whole_line_bytes:
+        if rows and not woven and policy.max_short_bytes < line * size < policy.whole_line_bytes:
             return None
-        line, lines, stride = problem.shape[-1], math.prod(problem.shape[:-1]), (0, *problem.full_reduced[0])[-2]
-        unit, last = line * inner, len(kept) - (1 if rows else 2)
+        copied, unit_rows = lines, inner
+        if woven:
+            copied, unit, unit_rows, last = 1, lines * stride, kept[last], last - 1
         across = kept[last] if last >= 0 and steps[last] == unit else 1
-        most = min(policy.shared_bytes_per_block // (lines * unit * size), policy.max_columns * 4 // (accumulator.itemsize * inner))
-        units = min(across, most, max(1, ceil_div(policy.min_bytes_per_block, lines * unit * size)))
+        most = min(policy.shared_bytes_per_block // (copied * unit * size), policy.max_columns * 4 // (accumulator.itemsize * unit_rows))
+        units = min(across, most, max(1, ceil_div(policy.min_bytes_per_block, copied * unit * size)))
         if units == 0 or stride < 0:
             return None
         units = ceil_div(across, ceil_div(across, units))
-        columns, blocks, longest = units * inner, problem.rows // (across * inner) * ceil_div(across, units), units * unit
-        pitch = longest + (stride - longest) % vector
-        shared_bytes = ceil_div((lines * pitch + vector) * size, ASYNC_BYTES) * ASYNC_BYTES
+        columns, blocks, longest = units * unit_rows, problem.rows // (across * unit_rows) * ceil_div(across, units), units * unit
+        pitch = stride if woven else longest + (stride - longest) % vector
+        shared_bytes = ceil_div(((longest if woven else lines * pitch) + vector) * size, ASYNC_BYTES) * ASYNC_BYTES
         idle = blocks < policy.grid_blocks_per_multiprocessor * multiprocessors
         if idle or longest * size < policy.min_line_bytes or shared_bytes > policy.shared_bytes_per_block:
             return None
         places = power_of_two(columns)
         lanes = THREADS if columns <= policy.max_block_columns else max(1, min(32, THREADS // places))
-        copiers = min((32, THREADS), key=lambda each: ceil_div(lines, THREADS // each) * ceil_div(ceil_div(longest, vector) + 1, each))
+        copiers = min((32, THREADS), key=lambda each: ceil_div(copied, THREADS // each) * ceil_div(ceil_div(longest, vector) + 1, each))
         constants = {"lanes": lanes, "copiers": copiers, "inner": inner, "columns": places, "kept": len(kept)}
-        constants |= {"alone": units == 1, "flat": lines == 1, "long": inner == 1 and line >= vector}
-        arguments = {"units": units, "across": across, "lines": lines, "line": line, "stride": stride, "pitch": pitch}
+        constants |= {"alone": columns == inner, "flat": lines == 1, "long": inner == 1 and line >= vector, "woven": woven}
+        arguments = {"units": units, "across": across, "unit_rows": unit_rows, "lines": lines, "line": line, "stride": stride, "pitch": pitch}
         return cls(constants, arguments, blocks, shared_bytes)

@@ -26,8 +26,17 @@ ROWS = [
     ((2, 9, 2, 17), (0, 3), 700),
     ((3, 300, 3), (0, 2), 9000),
 ]
+#: the same where the lines of a few rows alternate in one range: of one slice and several, of which the last block has fewer; pieces shorter than a
+#: vector and longer; one row alone, and rows of more elements than lanes take at a time
+WOVEN = [
+    ((9, 3, 5, 2), (1, 3), 200),
+    ((7, 2, 3, 9), (1, 3), 600),
+    ((2, 5, 3, 2, 11), (2, 4), 700),
+    ((5, 31, 2, 13), (1, 3), 1),
+    ((11, 2, 40, 3), (1, 3), 2000),
+]
 COLUMNS = [((5, 3, 9, 5), (0, 2), 500), ((7, 31, 3), 1, 800), ((2, 90, 2), 1, 1), ((3, 2, 4, 7, 6), (1, 3), 600), ((90, 9, 5), 1, 16000)]
-EACH = pytest.mark.parametrize(("shape", "axis", "nbytes"), [*ROWS, *COLUMNS])
+EACH = pytest.mark.parametrize(("shape", "axis", "nbytes"), [*ROWS, *WOVEN, *COLUMNS])
 
 
 def launches(name: str, shape: tuple[int, ...], axis: Any, element: str = "f32", **layouts: Layout) -> list[Launch]:
@@ -49,10 +58,18 @@ def test_values(kind: Kind, op: Op, shape: tuple[int, ...], axis: Any, nbytes: i
 
 @pytest.mark.parametrize("element", ["f16", "bf16", "f64"])
 @pytest.mark.parametrize("op", FOLDING, ids=name_of)
-@pytest.mark.parametrize(("shape", "axis", "nbytes"), [ROWS[1], ROWS[2], COLUMNS[0], COLUMNS[1]])
+@pytest.mark.parametrize(("shape", "axis", "nbytes"), [ROWS[1], ROWS[2], WOVEN[0], WOVEN[1], COLUMNS[0], COLUMNS[1]])
 def test_elements(kind: Kind, op: Op, shape: tuple[int, ...], axis: Any, nbytes: int, element: str) -> None:
     with staging_lines(nbytes):
         check(kind, op, shape, axis, element)
+
+
+@pytest.mark.parametrize(("shape", "axis", "nbytes"), WOVEN)
+def test_small_rows_are_woven(shape: tuple[int, ...], axis: Any, nbytes: int) -> None:
+    with staging_lines(nbytes):
+        steps = launches("std_backward", (500 * shape[0], *shape[1:]), axis)
+    assert is_staged(steps) and dict(steps[0].spec.constants)["woven"]
+    assert steps[0].arguments["units"] == max(1, -(-nbytes // (4 * steps[0].arguments["lines"] * steps[0].arguments["stride"])))
 
 
 @pytest.mark.parametrize("ties", ["all", "even"])
@@ -83,6 +100,10 @@ def test_operands_that_begin_inside_a_vector(kind: Kind, place: int) -> None:
         ("std", (201, 2, 77, 2125), (1, 3), "bf16", {"inner": 1, "columns": 2, "lanes": 256}),
         ("prod", (2, 137, 57176, 5), (0, 3), "f32", {"inner": 1, "columns": 256, "lanes": 1, "long": True}),
         ("prod", (2, 12185, 1057, 2), (0, 3), "bf16", {"inner": 1, "columns": 256, "lanes": 1, "long": False}),
+        ("var", (30330, 2, 64, 10), (1, 3), "bf16", {"woven": True, "columns": 256, "lanes": 1, "long": True}),
+        ("std", (51279, 53, 3, 9), (1, 3), "f32", {"woven": True, "columns": 16, "lanes": 16, "copiers": 256}),
+        ("std", (23768, 27, 3, 87), (1, 3), "f32", {"woven": True, "columns": 4, "lanes": 32}),
+        ("prod", (52000, 4, 300, 3), (1, 3), "bf16", {"woven": False}),
     ],
 )
 def test_what_is_staged(name: str, shape: tuple[int, ...], axis: Any, element: str, constants: dict[str, int]) -> None:
@@ -93,7 +114,7 @@ def test_what_is_staged(name: str, shape: tuple[int, ...], axis: Any, element: s
     blocks, threads, shared = steps[0].config
     assert threads == 256 and shared + 8 * found["columns"] * (8 if element == "f64" else 4) <= 48 << 10
     across, units, rows = steps[0].arguments["across"], steps[0].arguments["units"], np.prod(steps[0].arguments["kept_shape"])
-    assert blocks == rows // (across * found["inner"]) * -(-across // units)
+    assert blocks == rows // (across * steps[0].arguments["unit_rows"]) * -(-across // units)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +132,7 @@ def test_what_is_staged(name: str, shape: tuple[int, ...], axis: Any, element: s
         ("var", (16584, 64, 9), 1, "f32"),  # columns of more than a sector
         ("std", (31281, 2116, 2), 1, "f32"),  # two columns, which lanes load together
         ("var", (1 << 20, 40, 3), 1, "f64"),  # elements of 8 bytes
-        ("std", (23768, 27, 3, 87), (1, 3), "f32"),  # lines of pieces at the ends
+        ("std", (2376, 27, 60, 87), (1, 3), "f32"),  # lines of pieces at the ends
     ],
 )
 def test_what_is_not_staged(name: str, shape: tuple[int, ...], axis: Any, element: str) -> None:

@@ -743,6 +743,8 @@ for op in ("var", "prod"):
     reduce(f"{op} back to staged lines", f"{op}_backward", (2, 3, 7, 41), (1, 3), staged_lines=700)
     reduce(f"{op} back to staged lines of a block", f"{op}_backward", (3, 2, 2, 157), (1, 3), "bf16", staged_lines=1)
     reduce(f"{op} back to short staged lines", f"{op}_backward", (3, 27, 3), (0, 2), "bf16", staged_lines=200)
+    reduce(f"{op} back to woven staged lines", f"{op}_backward", (7, 2, 3, 9), (1, 3), staged_lines=600)
+    reduce(f"{op} back to short woven staged lines", f"{op}_backward", (9, 3, 5, 2), (1, 3), "bf16", staged_lines=200)
 for said, shape, axis, element in (
     ("apart", (5, 3, 9, 5), (0, 2), "f32"), ("one unit at a time", (9, 300, 3), 1, "f32"), ("of halves", (9, 31, 3), 1, "bf16"),
 ):  # fmt: skip

@@ -143,60 +143,74 @@ def lines_fold(monoid: str, value: str, lanes: int, inner: int, flat: bool) -> A
 
 
 @functools.cache
-def lines_store(element_vjp: Any, value: str, vector: int, inner: int, copiers: int, alone: bool, long: bool) -> Any:
-    """``store(staged, terms, dx, base, stride, lines, size, first, pitch, unit, inverse_extent)``: the block stores the gradient of lines.
+def lines_store(element_vjp: Any, value: str, vector: int, inner: int, copiers: int, alone: bool, long: bool, woven: bool) -> Any:
+    """``store(staged, terms, dx, base, stride, lines, size, first, pitch, unit, rows, line, inverse_extent)``: the gradient of a block's lines.
 
-    They lie as :func:`lines_copy` has them. Each is a row of units of ``unit`` elements, in which ``inner`` neighbouring columns alternate;
-    ``terms`` are those of the columns of all units. A block has one unit ``alone``, or several, of which a vector has elements of two at most where
-    they are ``long``, and of one column each.
+    The lines lie as :func:`lines_copy` has them. Each is a row of units of ``unit`` elements, in which ``inner`` neighbouring columns alternate,
+    or, if ``woven``, pieces of ``line`` elements of ``rows`` rows; ``terms`` are those of the rows or columns of all units. A block has one of these
+    ``alone``, or several, of which a vector has elements of two pieces at most where these are ``long``.
     """
     element, load, store, at_once, (_, find) = jit.SCALARS[value], LOAD[vector], STORE_STREAM[vector], THREADS // copiers, terms_of(value)
 
     @jit.device
-    def go_on(column: Any, inside: Any, place: Any, unit: Any) -> Any:
-        """The next element's: the first column of its unit, its number among these, and its place in the unit."""
-        inside, place = int32(inside + 1), int32(place + 1)
-        if inside == inner:
-            inside = int32(0)
+    def go_on(column: Any, inside: Any, place: Any, within: Any, unit: Any, rows: Any, line: Any) -> Any:
+        """The next element's: the first column of its unit, its number among these, and its places in the unit and in its piece."""
+        place, within = int32(place + 1), int32(within + 1)
+        if not woven or within == line:
+            inside, within = int32(inside + 1), int32(0)
+            if inside == rows:
+                inside = int32(0)
         if not alone and place == unit:
-            place, column = int32(0), int32(column + inner)
-        return column, inside, place
+            place, column = int32(0), int32(column + rows)
+        return column, inside, place, within
+
+    @jit.device
+    def next_row(column: Any, inside: Any, place: Any, within: Any, unit: Any, rows: Any, line: Any, last: Any) -> Any:
+        """The row of the piece behind this one, ``last`` at most."""
+        if not woven or place + line - within == unit:
+            return min(int32(column + rows), last)
+        return int32(column + (inside + 1 if inside + 1 < rows else int32(0)))
 
     @jit.device
     def store_lines(
-        staged: Any, terms: Any, dx: Any, base: Any, stride: Any, lines: Any, size: Any, first: Any, pitch: Any, unit: Any, inverse_extent: Any
+        staged: Any, terms: Any, dx: Any, base: Any, stride: Any, lines: Any, size: Any, first: Any, pitch: Any, unit: Any, rows: Any, line: Any,
+        inverse_extent: Any,
     ) -> None:  # fmt: skip
         batch, zero = cuda.local.array(vector, element), int64(0)
-        line, lane = lane_of_group(copiers)
-        last = int32(uint32(size) // uint32(unit) - 1)
-        while line < lines:
-            begin, target = int32(first + line * pitch), base + line * stride
+        own_line, lane = lane_of_group(copiers)
+        last = int32(uint32(size) // uint32(unit) * rows - 1)
+        while own_line < lines:
+            begin, target = int32(first + own_line * pitch), base + own_line * stride
             end, at = int32(begin + size), int32((begin & -vector) + lane * vector)
             while at < end:
                 own = max(at, begin)
                 number = int32(0) if alone else int32(uint32(own - begin) // uint32(unit))
-                place = int32(own - begin - number * unit)
-                inside, column = int32(uint32(place) % uint32(inner)), int32(number * inner)
+                place, within, column = int32(own - begin - number * unit), int32(0), int32(number * rows)
+                piece = int32(uint32(place) // uint32(line)) if woven else place
+                inside = int32(uint32(piece) % uint32(rows))
+                if woven:
+                    within = int32(place - piece * line)
                 if begin <= at <= end - vector:
                     load(staged, int64(at), batch, 0)
                     if long:
-                        here = find(terms, column)
-                        behind = here if alone else find(terms, min(int32(column + 1), last))
+                        here = find(terms, int32(column + inside))
+                        behind = here if alone else find(terms, next_row(column, inside, place, within, unit, rows, line, last))
+                        left = int32(line - within if woven else unit - place)
                         for v in range(vector):
-                            batch[v] = element_vjp(batch[v], zero, inverse_extent, one_of(alone or place + v < unit, here, behind))
+                            batch[v] = element_vjp(batch[v], zero, inverse_extent, one_of(alone or v < left, here, behind))
                     else:
                         for v in range(vector):
                             batch[v] = element_vjp(batch[v], zero, inverse_extent, find(terms, int32(column + inside)))
-                            column, inside, place = go_on(column, inside, place, unit)
+                            column, inside, place, within = go_on(column, inside, place, within, unit, rows, line)
                     store(dx, target + (at - begin), batch, 0)
                 else:
                     behind_last = min(int32(at + vector), end)
                     while own < behind_last:
                         dx[target + (own - begin)] = element_vjp(staged[uint64(own)], zero, inverse_extent, find(terms, int32(column + inside)))
-                        column, inside, place = go_on(column, inside, place, unit)
+                        column, inside, place, within = go_on(column, inside, place, within, unit, rows, line)
                         own = int32(opaque(own + 1))
                 at = int32(opaque(at + copiers * vector))
-            line = int32(opaque(line + at_once))
+            own_line = int32(opaque(own_line + at_once))
 
     return store_lines
 
@@ -204,33 +218,34 @@ def lines_store(element_vjp: Any, value: str, vector: int, inner: int, copiers: 
 @jit.kernel
 def fold_and_broadcast_staged_lines(
     *, gradient: str, monoid: str, value: str, lanes: int, copiers: int, inner: int, columns: int, alone: bool, flat: bool, long: bool,
-    kept: int,
+    woven: bool, kept: int,
 ) -> Any:  # fmt: skip
     """:func:`fold_and_broadcast_rows` for rows whose lines lie apart, or are no multiple of a vector, and for few neighbouring columns.
 
     A *unit* is a row, or ``inner`` neighbouring columns: on each of its ``lines`` it has ``line`` elements of each column, all of them contiguous;
-    units may be neighbours on a line. A block copies all lines of a few neighbouring units to shared memory, with ``copiers`` threads for each line,
+    units may be neighbours on a line. If rows are ``woven``, it is a contiguous range of all ``lines`` of ``unit_rows`` rows, which alternate in it,
+    and is copied and stored as one line. A block copies all lines of a few neighbouring units to shared memory, with ``copiers`` threads for each,
     ``lanes`` lanes fold each row there, only where a result of the block is no normal number if the gradient is guarded, and the terms of each row
     go to shared memory, too. Then the threads store dx in aligned vectors, which need not begin or end with a row or a line. Of gradients that count
     no positions. Dynamic shared memory: the bytes of ``lines`` · ``pitch`` elements and of a vector. Bytes: rows · extent · value read and written.
 
-    Constants and parameters as :mod:`.` lists them, and: ``columns``: those of a block, or more, a power of two; ``alone``: whether it has one unit;
-    ``flat``: whether there is one line; ``long``: whether units are rows that have a vector or more on a line. ``units``: those of a block;
-    ``across``: neighbouring units on a line; ``stride``, ``pitch``: the distance of neighbouring lines in memory and in shared memory, alike modulo
-    a vector. ``x_kept_strides`` are also those of dx.
+    Constants and parameters as :mod:`.` lists them, and: ``columns``: rows or columns of a block, or more, a power of two; ``alone``: whether it has
+    one unit, of neighbouring columns or of one row; ``flat``: whether there is one line; ``long``: whether units are of rows that have a vector or
+    more on a line. ``units``: those of a block; ``across``: neighbouring units; ``unit_rows``: the rows or columns of one; ``stride``, ``pitch``: the
+    distance of neighbouring lines in memory and in shared memory, alike modulo a vector. ``x_kept_strides`` are also those of dx.
     """
     element, wide, row_vjp, guarded = jit.SCALARS[value], accumulator_type(value), vjp_of(gradient, value), GRADIENTS[gradient].guarded
     vector, groups = ASYNC_BYTES // BY_NAME[value].itemsize, THREADS // lanes
     copy, fold, load_row_terms = lines_copy(vector, copiers), lines_fold(monoid, value, lanes, inner, flat), row_vjp.load_row_terms
     store_any, store_normal = (
-        lines_store(each, value, vector, inner, copiers, alone, long) for each in (row_vjp.element_vjp, row_vjp.element_vjp_normal)
+        lines_store(each, value, vector, inner, copiers, alone, long, woven) for each in (row_vjp.element_vjp, row_vjp.element_vjp_normal)
     )
     row_results, (keep, _) = row_results_of(monoid, value), terms_of(value)
     is_special, row_offset, rounds, terms_size = special_of(value), strided_offset_of(kept), -(-columns // groups), _ROOM * columns
 
     def fold_and_broadcast_staged_lines(
         x: Ptr[value], dy: Ptr[value], y: Ptr[value], dx: Ptr[value],
-        units: int64, across: int64, lines: int64, line: int64, stride: int64, pitch: int64, corrected_count: Scalar[wide],
+        units: int64, across: int64, unit_rows: int64, lines: int64, line: int64, stride: int64, pitch: int64, corrected_count: Scalar[wide],
         inverse_extent: Scalar[wide], kept_shape: Extents[kept], x_kept_strides: Extents[kept], dy_kept_strides: Extents[kept],
         y_kept_strides: Extents[kept],
     ) -> None:  # fmt: skip
@@ -239,11 +254,14 @@ def fold_and_broadcast_staged_lines(
         blocks_across = (int32(across) + int32(units) - 1) // int32(units)
         outer = uint32(cuda.blockIdx.x) // uint32(blocks_across)
         begin = int32(int32(cuda.blockIdx.x - outer * blocks_across) * units)
-        first_row = (int64(outer) * across + begin) * inner
-        unit, rows_here = int32(line * inner), int32(min(int32(units), int32(across) - begin) * inner)
-        size, base = int32(rows_here * line), row_offset(first_row, kept_shape, x_kept_strides)
+        each = int32(unit_rows) if woven else int32(inner)
+        units_here, unit, copied = min(int32(units), int32(int32(across) - begin)), int32(line * inner), int32(lines)
+        if woven:
+            unit, copied = int32(lines * stride), int32(1)
+        first_row, rows_here = (int64(outer) * across + begin) * each, int32(units_here * each)
+        size, base = int32(units_here * unit), row_offset(first_row, kept_shape, x_kept_strides)
         first = int32((base - aligned_span(x, base, base + vector, vector)[0]) & (vector - 1))
-        copy(x, base, stride, int32(lines), size, staged, first, int32(pitch))
+        copy(x, base, stride, copied, size, staged, first, int32(pitch))
         found = int32(not guarded)
         if guarded:
             row = int32(cuda.threadIdx.x)
@@ -258,8 +276,8 @@ def fold_and_broadcast_staged_lines(
             row = int32(group + k * groups)
             own = min(row, int32(rows_here - 1))
             y_offset, p_q = row_offset(first_row + own, kept_shape, y_kept_strides), (wide(0), wide(-1))
-            number = uint32(own) // uint32(inner)
-            at = int32(first + number * unit + (own - number * inner))
+            number = int32(uint32(own) // uint32(each))
+            at = int32(first + number * unit + (own - number * each) * (int32(line) if woven else int32(1)))
             if found:
                 state = fold(staged, at, int32(lines), int32(line), int32(pitch), row < rows_here, lane)
                 row_p_q = row_results(state, corrected_count)
@@ -270,8 +288,8 @@ def fold_and_broadcast_staged_lines(
                 keep(terms, own, row_terms)
         cuda.syncthreads()
         if guarded and not found:
-            store_normal(staged, terms, dx, base, stride, int32(lines), size, first, int32(pitch), unit, inverse_extent)
+            store_normal(staged, terms, dx, base, stride, copied, size, first, int32(pitch), unit, each, int32(line), inverse_extent)
         else:
-            store_any(staged, terms, dx, base, stride, int32(lines), size, first, int32(pitch), unit, inverse_extent)
+            store_any(staged, terms, dx, base, stride, copied, size, first, int32(pitch), unit, each, int32(line), inverse_extent)
 
-    return fold_and_broadcast_staged_lines, lambda rows, across, units: (rows // (across * inner) * -(-across // units), THREADS, 0)
+    return fold_and_broadcast_staged_lines, lambda rows, across, unit_rows, units: (rows // (across * unit_rows) * -(-across // units), THREADS, 0)
