@@ -40,11 +40,15 @@ class StagedLines:
             return None
         line, lines, stride = problem.shape[-1], math.prod(problem.shape[:-1]), (0, *problem.full_reduced[0])[-2]
         unit, last = line * inner, len(kept) - (1 if rows else 2)
+        own = Geometry.of_fused(problem, multiprocessors, element, True) if rows else None
+        held = own is not None and own.held and not guarded
         woven = rows and len(problem.shape) > 1 and last >= 0 and steps[last] == line and stride == kept[last] * line
         woven = woven and lines * stride * size <= policy.shared_bytes_per_block and kept[last] * accumulator.itemsize <= policy.max_columns * 4
-        wide = policy.min_woven_bytes // size if woven else 1
-        in_place = not guarded and problem.vector >= wide and Geometry.of_fused(problem, multiprocessors, element, True).held
-        if rows and (problem.vector == vector or in_place):
+        if woven and own and held:
+            woven = problem.vector * size < policy.min_held_bytes and problem.extent // own.lanes <= policy.max_woven_elements
+        elif woven:
+            woven = line * size > policy.max_short_bytes
+        if rows and (problem.vector == vector or (held and not woven)):
             return None
         few = policy.min_columns <= inner and inner * size <= policy.max_column_bytes and size <= policy.max_item_bytes
         if not rows and (guarded or not few):

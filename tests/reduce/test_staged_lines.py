@@ -101,7 +101,7 @@ def test_operands_that_begin_inside_a_vector(kind: Kind, place: int) -> None:
         ("prod", (2, 137, 57176, 5), (0, 3), "f32", {"inner": 1, "columns": 256, "lanes": 1, "long": True}),
         ("prod", (2, 12185, 1057, 2), (0, 3), "bf16", {"inner": 1, "columns": 256, "lanes": 1, "long": False}),
         ("var", (30330, 2, 64, 10), (1, 3), "bf16", {"woven": True, "columns": 256, "lanes": 1, "long": True}),
-        ("std", (51279, 53, 3, 9), (1, 3), "f32", {"woven": True, "columns": 16, "lanes": 16, "copiers": 256}),
+        ("std", (125239, 2, 14, 67), (1, 3), "bf16", {"woven": True, "columns": 128, "lanes": 2, "copiers": 256}),
         ("std", (23768, 27, 3, 87), (1, 3), "f32", {"woven": True, "columns": 4, "lanes": 32}),
         ("prod", (52000, 4, 300, 3), (1, 3), "bf16", {"woven": False}),
     ],
@@ -128,6 +128,8 @@ def test_what_is_staged(name: str, shape: tuple[int, ...], axis: Any, element: s
         ("prod", (71416, 284, 3), 1, "bf16"),  # few results want the fold
         ("prod", (2069, 3, 71, 416), (1, 3), "bf16"),  # whole vectors
         ("prod", (146899, 1245), 1, "bf16"),  # one line
+        ("std", (40000, 9, 5, 101), (1, 3), "f32"),  # a warp holds a row that is woven with others
+        ("std", (51279, 53, 3, 9), (1, 3), "f32"),  # short lines that alternate
         ("logsumexp", (2069, 3, 71, 415), (1, 3), "bf16"),  # no fold
         ("var", (16584, 64, 9), 1, "f32"),  # columns of more than a sector
         ("std", (31281, 2116, 2), 1, "f32"),  # two columns, which lanes load together
