@@ -188,10 +188,10 @@ class FoldAndBroadcastStagedLines(Policy):
     min_line_bytes: int = 512  #: of the elements of a block on a line; fewer share lines of memory with those of other blocks
     whole_line_bytes: int = 768  #: of a row on a line; of shorter ones pieces at the ends take long, but of those within ``max_short_bytes``
     max_short_bytes: int = 64
-    min_held_bytes: int = 8  #: of a load in place of rows that lanes would hold, and whose lines alternate in one range; or
-    max_woven_elements: int = 4  #: elements of such a row for each lane, of which more take less than they take by way of shared memory
-    min_columns: int = 3  #: neighbouring columns at one position; fewer are loaded together in place
+    max_woven_elements: int = 5  #: for each lane, of rows that lanes would hold, and whose lines alternate in one range; more are as quick in place
+    min_columns: int = 2  #: neighbouring columns at one position
     max_column_bytes: int = 32  #: of these; more fill the sectors that a warp loads
+    max_wide_bytes: int = 64  #: the same where lines lie apart, and are more than lanes hold
     max_item_bytes: int = 4  #: of an element of these
     max_columns: int = 256  #: rows or columns of a block, whose terms take shared memory, too; half as many where terms are of 8 bytes
     max_block_columns: int = 2  #: of a block, so many that all threads fold each

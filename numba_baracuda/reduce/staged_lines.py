@@ -10,7 +10,7 @@ from ..core.dtypes import BY_NAME
 from ..core.op import Layout
 from ..core.policy import tuned
 from .geometry import Geometry
-from .policy import FoldAndBroadcastStagedLines
+from .policy import FoldAndBroadcastColumns, FoldAndBroadcastStagedLines
 from .problem import Problem
 from .tiling import ASYNC_BYTES, THREADS
 
@@ -45,12 +45,12 @@ class StagedLines:
         woven = rows and len(problem.shape) > 1 and last >= 0 and steps[last] == line and stride == kept[last] * line
         woven = woven and lines * stride * size <= policy.shared_bytes_per_block and kept[last] * accumulator.itemsize <= policy.max_columns * 4
         if woven and own and held:
-            woven = problem.vector * size < policy.min_held_bytes and problem.extent // own.lanes <= policy.max_woven_elements
-        elif woven:
-            woven = line * size > policy.max_short_bytes
+            woven = problem.extent // own.lanes <= policy.max_woven_elements
         if rows and (problem.vector == vector or (held and not woven)):
             return None
-        few = policy.min_columns <= inner and inner * size <= policy.max_column_bytes and size <= policy.max_item_bytes
+        wide = lines > 1 and problem.extent > tuned(FoldAndBroadcastColumns()).max_held_elements
+        few = policy.min_columns <= inner and inner * size <= (policy.max_wide_bytes if wide else policy.max_column_bytes)
+        few = few and size <= policy.max_item_bytes
         if not rows and (guarded or not few):
             return None
         if rows and not woven and policy.max_short_bytes < line * size < policy.whole_line_bytes:
@@ -74,6 +74,6 @@ class StagedLines:
         lanes = THREADS if columns <= policy.max_block_columns else max(1, min(32, THREADS // places))
         copiers = min((32, THREADS), key=lambda each: ceil_div(copied, THREADS // each) * ceil_div(ceil_div(longest, vector) + 1, each))
         constants = {"lanes": lanes, "copiers": copiers, "inner": inner, "columns": places, "kept": len(kept)}
-        constants |= {"alone": columns == inner, "flat": lines == 1, "long": inner == 1 and line >= vector, "woven": woven}
+        constants |= {"alone": columns == 1, "flat": lines == 1, "woven": woven}
         arguments = {"units": units, "across": across, "unit_rows": unit_rows, "lines": lines, "line": line, "stride": stride, "pitch": pitch}
         return cls(constants, arguments, blocks, shared_bytes)

@@ -94,13 +94,17 @@ def test_operands_that_begin_inside_a_vector(kind: Kind, place: int) -> None:
 @pytest.mark.parametrize(
     ("name", "shape", "axis", "element", "constants"),
     [
-        ("std", (24, 13752, 70, 5), (0, 2), "f32", {"inner": 5, "columns": 8, "lanes": 32, "copiers": 32, "alone": True, "flat": False}),
-        ("prod", (2069, 3, 71, 415), (1, 3), "bf16", {"inner": 1, "columns": 8, "lanes": 32, "copiers": 256, "long": True}),
+        ("std", (24, 13752, 70, 5), (0, 2), "f32", {"inner": 5, "columns": 8, "lanes": 32, "copiers": 32, "alone": False, "flat": False}),
+        ("prod", (2069, 3, 71, 415), (1, 3), "bf16", {"inner": 1, "columns": 8, "lanes": 32, "copiers": 256, "alone": False}),
         ("var", (71416, 284, 3), 1, "bf16", {"inner": 3, "flat": True, "lanes": 8}),
         ("std", (201, 2, 77, 2125), (1, 3), "bf16", {"inner": 1, "columns": 2, "lanes": 256}),
-        ("prod", (2, 137, 57176, 5), (0, 3), "f32", {"inner": 1, "columns": 256, "lanes": 1, "long": True}),
-        ("prod", (2, 12185, 1057, 2), (0, 3), "bf16", {"inner": 1, "columns": 256, "lanes": 1, "long": False}),
-        ("var", (30330, 2, 64, 10), (1, 3), "bf16", {"woven": True, "columns": 256, "lanes": 1, "long": True}),
+        ("prod", (8, 6327, 1804), (0, 2), "bf16", {"inner": 1, "columns": 1, "alone": True, "lanes": 256}),
+        ("prod", (2, 137, 57176, 5), (0, 3), "f32", {"inner": 1, "columns": 256, "lanes": 1}),
+        ("prod", (2, 12185, 1057, 2), (0, 3), "bf16", {"inner": 1, "columns": 256, "lanes": 1}),
+        ("std", (31281, 2116, 2), 1, "f32", {"inner": 2, "columns": 2, "alone": False}),
+        ("var", (2, 10748, 300, 28), (0, 2), "bf16", {"inner": 28, "columns": 32, "flat": False}),
+        ("var", (30330, 2, 64, 10), (1, 3), "bf16", {"woven": True, "columns": 256, "lanes": 1}),
+        ("std", (51279, 53, 3, 9), (1, 3), "f32", {"woven": True, "columns": 16, "lanes": 16}),
         ("std", (125239, 2, 14, 67), (1, 3), "bf16", {"woven": True, "columns": 128, "lanes": 2, "copiers": 256}),
         ("std", (23768, 27, 3, 87), (1, 3), "f32", {"woven": True, "columns": 4, "lanes": 32}),
         ("prod", (52000, 4, 300, 3), (1, 3), "bf16", {"woven": False}),
@@ -129,10 +133,10 @@ def test_what_is_staged(name: str, shape: tuple[int, ...], axis: Any, element: s
         ("prod", (2069, 3, 71, 416), (1, 3), "bf16"),  # whole vectors
         ("prod", (146899, 1245), 1, "bf16"),  # one line
         ("std", (40000, 9, 5, 101), (1, 3), "f32"),  # a warp holds a row that is woven with others
-        ("std", (51279, 53, 3, 9), (1, 3), "f32"),  # short lines that alternate
         ("logsumexp", (2069, 3, 71, 415), (1, 3), "bf16"),  # no fold
         ("var", (16584, 64, 9), 1, "f32"),  # columns of more than a sector
-        ("std", (31281, 2116, 2), 1, "f32"),  # two columns, which lanes load together
+        ("var", (50000, 60, 28), 1, "bf16"),  # the same of halves, on one line
+        ("std", (3, 84130, 17, 16), (0, 2), "f32"),  # columns that lanes hold
         ("var", (1 << 20, 40, 3), 1, "f64"),  # elements of 8 bytes
         ("std", (2376, 27, 60, 87), (1, 3), "f32"),  # lines of pieces at the ends
     ],

@@ -111,7 +111,7 @@ def launches_of(op: Op, descriptor: Any, **layouts: Layout) -> list[Launch]:
 def staging_lines(nbytes: int) -> Iterator[None]:
     """Blocks copy lines of small gradients as they do those of large ones, ``nbytes`` or more; nobody holds them."""
     any_line = {"min_line_bytes": 1, "whole_line_bytes": 1, "min_columns": 2, "max_column_bytes": 128, "max_item_bytes": 8}
-    any_line |= {"max_short_bytes": 1, "min_held_bytes": 32, "max_woven_elements": 1 << 20}
+    any_line |= {"max_wide_bytes": 128, "max_woven_elements": 1 << 20}
     few = using(FoldAndBroadcastStagedLines, min_bytes=1, grid_blocks_per_multiprocessor=1, min_bytes_per_block=nbytes, **any_line)
     with few, using(FoldAndBroadcastRows, max_uneven_elements=1):
         yield

@@ -20,7 +20,7 @@ from ..tiling import ASYNC_BYTES, STAGED_STEPS, THREADS
 from .loads import lane_of_group
 from .results import row_results_of, special_of
 from .staged import group_fold_of
-from .vjp import ROW_TERMS, one_of, vjp_of
+from .vjp import ROW_TERMS, vjp_of
 
 #: scalars of the terms of a row in shared memory, of which the first are loaded at once
 _ROOM = 8
@@ -49,35 +49,52 @@ def terms_of(value: str) -> tuple[Any, Any]:
 
 
 @functools.cache
-def lines_copy(vector: int, copiers: int) -> Any:
-    """``copy(x, base, stride, lines, size, staged, first, pitch)``: the block copies lines of ``size`` elements to ``staged``.
+def lines_mover(value: str, vector: int, copiers: int, writes: bool, element_vjp: Any = None) -> Any:
+    """``move(array, base, stride, lines, size, staged, first, pitch, …)``: the block copies lines of ``size`` elements to ``staged``, or writes them.
 
-    They begin at offset ``base`` of x and every ``stride`` elements from there, and go to ``staged[first]`` and every ``pitch`` from there, as far
-    from an aligned vector as they were. ``copiers`` threads take a line: whole vectors go past the registers, the elements of others one by one. A
-    barrier must follow before another thread's elements are used.
+    They begin at offset ``base`` of the array and every ``stride`` elements from there, and at ``staged[first]`` and every ``pitch`` from there, as
+    far from an aligned vector as they are in the array. ``copiers`` threads take a line: whole vectors at once, those that come past the registers,
+    the elements of others one by one. What is written passes through ``element_vjp``, if given, with ``inverse_extent`` and the terms ``own``, the
+    last arguments. A barrier must follow a copy before another thread's elements are used.
     """
-    arrived, at_once = await_copies(0), THREADS // copiers
+    element, load, store, arrived, at_once = jit.SCALARS[value], LOAD[vector], STORE_STREAM[vector], await_copies(0), THREADS // copiers
 
     @jit.device
-    def copy(x: Any, base: Any, stride: Any, lines: Any, size: Any, staged: Any, first: Any, pitch: Any) -> None:
+    def move(
+        array: Any, base: Any, stride: Any, lines: Any, size: Any, staged: Any, first: Any, pitch: Any, inverse_extent: Any, own_terms: Any
+    ) -> None:  # fmt: skip
+        batch = cuda.local.array(vector, element)
         line, lane = lane_of_group(copiers)
         while line < lines:
             begin, source = int32(first + line * pitch), base + line * stride
             end, at = int32(begin + size), int32((begin & -vector) + lane * vector)
             while at < end:
                 if begin <= at <= end - vector:
-                    copy_async(x, source + (at - begin), staged, int64(at))
+                    if writes:
+                        load(staged, int64(at), batch, 0)
+                        if element_vjp is not None:
+                            for v in range(vector):
+                                batch[v] = element_vjp(batch[v], int64(0), inverse_extent, own_terms)
+                        store(array, source + (at - begin), batch, 0)
+                    else:
+                        copy_async(array, source + (at - begin), staged, int64(at))
                 else:
                     own, behind = max(at, begin), min(int32(at + vector), end)
                     while own < behind:
-                        staged[uint64(own)] = x[source + (own - begin)]
+                        if not writes:
+                            staged[uint64(own)] = array[source + (own - begin)]
+                        elif element_vjp is not None:
+                            array[source + (own - begin)] = element_vjp(staged[uint64(own)], int64(0), inverse_extent, own_terms)
+                        else:
+                            array[source + (own - begin)] = staged[uint64(own)]
                         own = int32(opaque(own + 1))
                 at = int32(opaque(at + copiers * vector))
             line = int32(opaque(line + at_once))
-        commit_copies()
-        arrived()
+        if not writes:
+            commit_copies()
+            arrived()
 
-    return copy
+    return move
 
 
 @functools.cache
@@ -143,82 +160,49 @@ def lines_fold(monoid: str, value: str, lanes: int, inner: int, flat: bool) -> A
 
 
 @functools.cache
-def lines_store(element_vjp: Any, value: str, vector: int, inner: int, copiers: int, alone: bool, long: bool, woven: bool) -> Any:
-    """``store(staged, terms, dx, base, stride, lines, size, first, pitch, unit, rows, line, inverse_extent)``: the gradient of a block's lines.
+def lines_apply(element_vjp: Any, value: str, lanes: int, inner: int, flat: bool) -> Any:
+    """``apply(staged, begin, lines, line, pitch, lane, own, inverse_extent)``: a row in ``staged`` becomes its gradient, by its terms ``own``.
 
-    The lines lie as :func:`lines_copy` has them. Each is a row of units of ``unit`` elements, in which ``inner`` neighbouring columns alternate,
-    or, if ``woven``, pieces of ``line`` elements of ``rows`` rows; ``terms`` are those of the rows or columns of all units. A block has one of these
-    ``alone``, or several, of which a vector has elements of two pieces at most where these are ``long``.
+    The row lies as :func:`lines_fold` has it, and its lanes take the same elements.
     """
-    element, load, store, at_once, (_, find) = jit.SCALARS[value], LOAD[vector], STORE_STREAM[vector], THREADS // copiers, terms_of(value)
+    element, steps = jit.SCALARS[value], STAGED_STEPS // 2
 
     @jit.device
-    def go_on(column: Any, inside: Any, place: Any, within: Any, unit: Any, rows: Any, line: Any) -> Any:
-        """The next element's: the first column of its unit, its number among these, and its places in the unit and in its piece."""
-        place, within = int32(place + 1), int32(within + 1)
-        if not woven or within == line:
-            inside, within = int32(inside + 1), int32(0)
-            if inside == rows:
-                inside = int32(0)
-        if not alone and place == unit:
-            place, column = int32(0), int32(column + rows)
-        return column, inside, place, within
+    def next_place(index: Any, place: Any, line: Any, step: Any, right: Any, wrap: Any) -> Any:
+        index = int32(index + step)
+        if not flat:
+            place = int32(place + right)
+            if place >= line:
+                index, place = int32(index + wrap), int32(place - line)
+        return index, place
 
     @jit.device
-    def next_row(column: Any, inside: Any, place: Any, within: Any, unit: Any, rows: Any, line: Any, last: Any) -> Any:
-        """The row of the piece behind this one, ``last`` at most."""
-        if not woven or place + line - within == unit:
-            return min(int32(column + rows), last)
-        return int32(column + (inside + 1 if inside + 1 < rows else int32(0)))
+    def apply(staged: Any, begin: Any, lines: Any, line: Any, pitch: Any, lane: Any, own: Any, inverse_extent: Any) -> None:
+        batch, at = cuda.local.array(steps, element), cuda.local.array(steps, int32)
+        size, above, down = int32(lines * line), uint32(0), uint32(0)
+        if not flat:
+            above, down = uint32(lane) // uint32(line), uint32(lanes) // uint32(line)
+        place, right = int32(lane - above * line), int32(lanes - down * line)
+        index, step, wrap = int32(begin + above * pitch + place * inner), int32(down * pitch + right * inner), int32(pitch - line * inner)
+        position = int32(lane)
+        while position < int32(size - (steps - 1) * lanes):
+            for s in range(steps):
+                at[s], batch[s] = index, staged[uint64(index)]
+                index, place = next_place(index, place, line, step, right, wrap)
+            for s in range(steps):
+                staged[uint64(at[s])] = element_vjp(batch[s], int64(0), inverse_extent, own)
+            position = int32(opaque(position + steps * lanes))
+        while position < size:
+            staged[uint64(index)] = element_vjp(staged[uint64(index)], int64(0), inverse_extent, own)
+            index, place = next_place(index, place, line, step, right, wrap)
+            position = int32(opaque(position + lanes))
 
-    @jit.device
-    def store_lines(
-        staged: Any, terms: Any, dx: Any, base: Any, stride: Any, lines: Any, size: Any, first: Any, pitch: Any, unit: Any, rows: Any, line: Any,
-        inverse_extent: Any,
-    ) -> None:  # fmt: skip
-        batch, zero = cuda.local.array(vector, element), int64(0)
-        own_line, lane = lane_of_group(copiers)
-        last = int32(uint32(size) // uint32(unit) * rows - 1)
-        while own_line < lines:
-            begin, target = int32(first + own_line * pitch), base + own_line * stride
-            end, at = int32(begin + size), int32((begin & -vector) + lane * vector)
-            while at < end:
-                own = max(at, begin)
-                number = int32(0) if alone else int32(uint32(own - begin) // uint32(unit))
-                place, within, column = int32(own - begin - number * unit), int32(0), int32(number * rows)
-                piece = int32(uint32(place) // uint32(line)) if woven else place
-                inside = int32(uint32(piece) % uint32(rows))
-                if woven:
-                    within = int32(place - piece * line)
-                if begin <= at <= end - vector:
-                    load(staged, int64(at), batch, 0)
-                    if long:
-                        here = find(terms, int32(column + inside))
-                        behind = here if alone else find(terms, next_row(column, inside, place, within, unit, rows, line, last))
-                        left = int32(line - within if woven else unit - place)
-                        for v in range(vector):
-                            batch[v] = element_vjp(batch[v], zero, inverse_extent, one_of(alone or v < left, here, behind))
-                    else:
-                        for v in range(vector):
-                            batch[v] = element_vjp(batch[v], zero, inverse_extent, find(terms, int32(column + inside)))
-                            column, inside, place, within = go_on(column, inside, place, within, unit, rows, line)
-                    store(dx, target + (at - begin), batch, 0)
-                else:
-                    behind_last = min(int32(at + vector), end)
-                    while own < behind_last:
-                        dx[target + (own - begin)] = element_vjp(staged[uint64(own)], zero, inverse_extent, find(terms, int32(column + inside)))
-                        column, inside, place, within = go_on(column, inside, place, within, unit, rows, line)
-                        own = int32(opaque(own + 1))
-                at = int32(opaque(at + copiers * vector))
-            own_line = int32(opaque(own_line + at_once))
-
-    return store_lines
+    return apply
 
 
 @jit.kernel
 def fold_and_broadcast_staged_lines(
-    *, gradient: str, monoid: str, value: str, lanes: int, copiers: int, inner: int, columns: int, alone: bool, flat: bool, long: bool,
-    woven: bool, kept: int,
+    *, gradient: str, monoid: str, value: str, lanes: int, copiers: int, inner: int, columns: int, alone: bool, flat: bool, woven: bool, kept: int,
 ) -> Any:  # fmt: skip
     """:func:`fold_and_broadcast_rows` for rows whose lines lie apart, or are no multiple of a vector, and for few neighbouring columns.
 
@@ -226,21 +210,22 @@ def fold_and_broadcast_staged_lines(
     units may be neighbours on a line. If rows are ``woven``, it is a contiguous range of all ``lines`` of ``unit_rows`` rows, which alternate in it,
     and is copied and stored as one line. A block copies all lines of a few neighbouring units to shared memory, with ``copiers`` threads for each,
     ``lanes`` lanes fold each row there, only where a result of the block is no normal number if the gradient is guarded, and the terms of each row
-    go to shared memory, too. Then the threads store dx in aligned vectors, which need not begin or end with a row or a line. Of gradients that count
-    no positions. Dynamic shared memory: the bytes of ``lines`` · ``pitch`` elements and of a vector. Bytes: rows · extent · value read and written.
+    go to shared memory, too. Then the lanes of a row set it to its gradient there, unless it is the block's only one, and the threads store dx in
+    aligned vectors, which need not begin or end with a row or a line. Of gradients that count no positions. Dynamic shared memory: the bytes of
+    ``lines`` · ``pitch`` elements, or of units that are woven, and of a vector. Bytes: rows · extent · value read and written.
 
-    Constants and parameters as :mod:`.` lists them, and: ``columns``: rows or columns of a block, or more, a power of two; ``alone``: whether it has
-    one unit, of neighbouring columns or of one row; ``flat``: whether there is one line; ``long``: whether units are of rows that have a vector or
-    more on a line. ``units``: those of a block; ``across``: neighbouring units; ``unit_rows``: the rows or columns of one; ``stride``, ``pitch``: the
-    distance of neighbouring lines in memory and in shared memory, alike modulo a vector. ``x_kept_strides`` are also those of dx.
+    Constants and parameters as :mod:`.` lists them, and: ``columns``: rows or columns of a block, or more, a power of two; ``alone``: whether it
+    has one; ``flat``: whether there is one line. ``units``: those of a block; ``across``: neighbouring units; ``unit_rows``: the rows or columns of
+    one; ``stride``, ``pitch``: the distance of neighbouring lines in memory and in shared memory, alike modulo a vector. ``x_kept_strides`` are also
+    those of dx.
     """
     element, wide, row_vjp, guarded = jit.SCALARS[value], accumulator_type(value), vjp_of(gradient, value), GRADIENTS[gradient].guarded
     vector, groups = ASYNC_BYTES // BY_NAME[value].itemsize, THREADS // lanes
-    copy, fold, load_row_terms = lines_copy(vector, copiers), lines_fold(monoid, value, lanes, inner, flat), row_vjp.load_row_terms
-    store_any, store_normal = (
-        lines_store(each, value, vector, inner, copiers, alone, long, woven) for each in (row_vjp.element_vjp, row_vjp.element_vjp_normal)
-    )
-    row_results, (keep, _) = row_results_of(monoid, value), terms_of(value)
+    vjps = row_vjp.element_vjp, row_vjp.element_vjp_normal
+    copy, fold = lines_mover(value, vector, copiers, writes=False), lines_fold(monoid, value, lanes, inner, flat)
+    apply_any, apply_normal = (lines_apply(each, value, lanes, inner, flat) for each in vjps)
+    write_any, write_normal = (lines_mover(value, vector, copiers, True, each if alone else None) for each in vjps)
+    load_row_terms, row_results, (keep, find) = row_vjp.load_row_terms, row_results_of(monoid, value), terms_of(value)
     is_special, row_offset, rounds, terms_size = special_of(value), strided_offset_of(kept), -(-columns // groups), _ROOM * columns
 
     def fold_and_broadcast_staged_lines(
@@ -261,7 +246,7 @@ def fold_and_broadcast_staged_lines(
         first_row, rows_here = (int64(outer) * across + begin) * each, int32(units_here * each)
         size, base = int32(units_here * unit), row_offset(first_row, kept_shape, x_kept_strides)
         first = int32((base - aligned_span(x, base, base + vector, vector)[0]) & (vector - 1))
-        copy(x, base, stride, copied, size, staged, first, int32(pitch))
+        copy(x, base, stride, copied, size, staged, first, int32(pitch), inverse_extent, (wide(0), wide(0), wide(0), wide(0), wide(0)))
         found = int32(not guarded)
         if guarded:
             row = int32(cuda.threadIdx.x)
@@ -287,9 +272,22 @@ def fold_and_broadcast_staged_lines(
                 load_row_terms(row_terms, 0, staged, dy, y, at, dy_offset, y_offset, p_q)
                 keep(terms, own, row_terms)
         cuda.syncthreads()
-        if guarded and not found:
-            store_normal(staged, terms, dx, base, stride, copied, size, first, int32(pitch), unit, each, int32(line), inverse_extent)
+        normal = guarded and not found
+        if not alone:
+            for k in range(rounds):
+                row = int32(group + k * groups)
+                if row < rows_here:
+                    number = int32(uint32(row) // uint32(each))
+                    at, own_terms = int32(first + number * unit + (row - number * each) * (int32(line) if woven else int32(1))), find(terms, row)
+                    if normal:
+                        apply_normal(staged, at, int32(lines), int32(line), int32(pitch), lane, own_terms, inverse_extent)
+                    else:
+                        apply_any(staged, at, int32(lines), int32(line), int32(pitch), lane, own_terms, inverse_extent)
+            cuda.syncthreads()
+        own_terms = find(terms, int32(0))
+        if alone and normal:
+            write_normal(dx, base, stride, copied, size, staged, first, int32(pitch), inverse_extent, own_terms)
         else:
-            store_any(staged, terms, dx, base, stride, copied, size, first, int32(pitch), unit, each, int32(line), inverse_extent)
+            write_any(dx, base, stride, copied, size, staged, first, int32(pitch), inverse_extent, own_terms)
 
     return fold_and_broadcast_staged_lines, lambda rows, across, unit_rows, units: (rows // (across * unit_rows) * -(-across // units), THREADS, 0)
