@@ -228,6 +228,12 @@ def fold_and_broadcast_staged_lines(
     load_row_terms, row_results, (keep, find) = row_vjp.load_row_terms, row_results_of(monoid, value), terms_of(value)
     is_special, row_offset, rounds, terms_size = special_of(value), strided_offset_of(kept), -(-columns // groups), _ROOM * columns
 
+    @jit.device
+    def begin_of(row: Any, first: Any, each: Any, unit: Any, line: Any) -> Any:
+        """Where a row of the block begins, whose units begin at ``first`` and have so many rows ``each``."""
+        number = int32(uint32(row) // uint32(each))
+        return int32(first + number * unit + (row - number * each) * (int32(line) if woven else int32(1)))
+
     def fold_and_broadcast_staged_lines(
         x: Ptr[value], dy: Ptr[value], y: Ptr[value], dx: Ptr[value],
         units: int64, across: int64, unit_rows: int64, lines: int64, line: int64, stride: int64, pitch: int64, corrected_count: Scalar[wide],
@@ -261,8 +267,7 @@ def fold_and_broadcast_staged_lines(
             row = int32(group + k * groups)
             own = min(row, int32(rows_here - 1))
             y_offset, p_q = row_offset(first_row + own, kept_shape, y_kept_strides), (wide(0), wide(-1))
-            number = int32(uint32(own) // uint32(each))
-            at = int32(first + number * unit + (own - number * each) * (int32(line) if woven else int32(1)))
+            at = begin_of(own, first, each, unit, line)
             if found:
                 state = fold(staged, at, int32(lines), int32(line), int32(pitch), row < rows_here, lane)
                 row_p_q = row_results(state, corrected_count)
@@ -277,8 +282,7 @@ def fold_and_broadcast_staged_lines(
             for k in range(rounds):
                 row = int32(group + k * groups)
                 if row < rows_here:
-                    number = int32(uint32(row) // uint32(each))
-                    at, own_terms = int32(first + number * unit + (row - number * each) * (int32(line) if woven else int32(1))), find(terms, row)
+                    at, own_terms = begin_of(row, first, each, unit, line), find(terms, row)
                     if normal:
                         apply_normal(staged, at, int32(lines), int32(line), int32(pitch), lane, own_terms, inverse_extent)
                     else:
