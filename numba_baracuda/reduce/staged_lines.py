@@ -38,23 +38,23 @@ class StagedLines:
         inner = 1 if rows or steps[-1] != 1 else kept[-1]
         if problem.full_reduced[0][-1] != inner or (rows and len(problem.shape) == 1):
             return None
+        if rows and problem.vector == vector:
+            return None
         line, lines, stride = problem.shape[-1], math.prod(problem.shape[:-1]), (0, *problem.full_reduced[0])[-2]
         unit, last = line * inner, len(kept) - (1 if rows else 2)
-        own = Geometry.of_fused(problem, multiprocessors, element, True) if rows else None
-        held = own is not None and own.held and not guarded
         woven = rows and len(problem.shape) > 1 and last >= 0 and steps[last] == line and stride == kept[last] * line
         woven = woven and lines * stride * size <= policy.shared_bytes_per_block and kept[last] * accumulator.itemsize <= policy.max_columns * 4
-        if woven and own and held:
-            woven = problem.extent // own.lanes <= policy.max_woven_elements
-        if rows and (problem.vector == vector or (held and not woven)):
-            return None
-        wide = lines > 1 and problem.extent > tuned(FoldAndBroadcastColumns()).max_held_elements
-        few = policy.min_columns <= inner and inner * size <= (policy.max_wide_bytes if wide else policy.max_column_bytes)
-        few = few and size <= policy.max_item_bytes
-        if not rows and (guarded or not few):
-            return None
-        if rows and not woven and policy.max_short_bytes < line * size < policy.whole_line_bytes:
-            return None
+        if rows:
+            own = Geometry.of_fused(problem, multiprocessors, element, not guarded)
+            woven = woven and not (own.held and problem.extent // own.lanes > policy.max_woven_elements)
+            whole = line * size <= policy.max_short_bytes or line * size >= policy.whole_line_bytes
+            if not woven and (own.held or not whole):
+                return None
+        else:
+            wide = lines > 1 and problem.extent > tuned(FoldAndBroadcastColumns()).max_held_elements
+            most_bytes = policy.max_wide_bytes if wide else policy.max_column_bytes
+            if guarded or size > policy.max_item_bytes or not policy.min_columns <= inner <= most_bytes // size:
+                return None
         copied, unit_rows = lines, inner
         if woven:
             copied, unit, unit_rows, last = 1, lines * stride, kept[last], last - 1

@@ -76,6 +76,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "reduce/rows": ("sum of rows of *", "var of rows of *", "sum of peeled rows", "var of peeled rows", "var of nothing*"),
     "reduce/short": ("sum of *short rows", "var of *short rows", "* that lie otherwise", "var of nothing"),
     "reduce/staged": ("* of staged *", "* back to staged rows*", "var of nothing", "test_reduce.py::test_several_short_rows_of_a_group"),
+    "reduce/line_walk": ("* staged lines*",),
     "reduce/staged_lines": ("* staged lines*",),
     "reduce/ordered": ("*rows of a * in order",),
     "reduce/broadcast": (

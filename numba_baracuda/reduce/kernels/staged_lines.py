@@ -6,20 +6,18 @@ from typing import Any
 from numba import cuda
 from numba.cuda.types import int32, int64, uint32, uint64
 
-from ...algebra import monoid_of
 from ...algebra.gradients import GRADIENTS
 from ...core.dtypes import BY_NAME
 from ...device.build import opaque
 from ...device.stage import await_copies, commit_copies, copy_async
 from ...device.vector import LOAD, STORE_STREAM, aligned_span
-from ...kernels.accumulators import thread_accumulator_of
-from ...kernels.elements import accumulator_type, origin_of, strided_offset_of
+from ...kernels.elements import accumulator_type, strided_offset_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
-from ..tiling import ASYNC_BYTES, STAGED_STEPS, THREADS
+from ..tiling import ASYNC_BYTES, THREADS
+from .line_walk import lines_apply, lines_fold
 from .loads import lane_of_group
 from .results import row_results_of, special_of
-from .staged import group_fold_of
 from .vjp import ROW_TERMS, vjp_of
 
 #: scalars of the terms of a row in shared memory, of which the first are loaded at once
@@ -54,8 +52,8 @@ def lines_mover(value: str, vector: int, copiers: int, writes: bool, element_vjp
 
     They begin at offset ``base`` of the array and every ``stride`` elements from there, and at ``staged[first]`` and every ``pitch`` from there, as
     far from an aligned vector as they are in the array. ``copiers`` threads take a line: whole vectors at once, those that come past the registers,
-    the elements of others one by one. What is written passes through ``element_vjp``, if given, with ``inverse_extent`` and the terms ``own``, the
-    last arguments. A barrier must follow a copy before another thread's elements are used.
+    the elements of others one by one. What is written passes through ``element_vjp``, if given, with ``inverse_extent`` and ``own_terms``, the last
+    arguments. A barrier must follow a copy before another thread's elements are used.
     """
     element, load, store, arrived, at_once = jit.SCALARS[value], LOAD[vector], STORE_STREAM[vector], await_copies(0), THREADS // copiers
 
@@ -95,109 +93,6 @@ def lines_mover(value: str, vector: int, copiers: int, writes: bool, element_vjp
             arrived()
 
     return move
-
-
-@functools.cache
-def _batch_fold(monoid: str, value: str, lanes: int, steps: int) -> Any:
-    """``take(acc, count, index, place, staged, lane, size, line, step, right, wrap)``: the first four after ``steps`` more elements of a row.
-
-    They are as they were if fewer are left. A lane takes every ``lanes``-th of the row's ``size`` elements. ``index`` is that of the next one in
-    ``staged``, and ``place`` its number on its line of ``line`` elements. The one behind it is ``step`` further, ``right`` places, or on a line
-    further down, ``wrap`` more.
-    """
-    element, add = jit.SCALARS[value], thread_accumulator_of(monoid, value).add_batch(steps, 1, 1, lanes)
-
-    @jit.device
-    def take(
-        acc: Any, count: Any, index: Any, place: Any, staged: Any, lane: Any, size: Any, line: Any, step: Any, right: Any, wrap: Any
-    ) -> Any:  # fmt: skip
-        batch = cuda.local.array(steps, element)
-        position = int32(lane + count * lanes)
-        if position < int32(size - (steps - 1) * lanes):
-            for s in range(steps):
-                batch[s] = staged[uint64(index)]
-                index, place = int32(index + step), int32(place + right)
-                if place >= line:
-                    index, place = int32(index + wrap), int32(place - line)
-            acc = add(acc, batch, 0, int64(position), steps, count)
-            count = int32(count + steps)
-        return acc, count, index, place
-
-    return take
-
-
-@functools.cache
-def lines_fold(monoid: str, value: str, lanes: int, inner: int, flat: bool) -> Any:
-    """``fold(staged, begin, lines, line, pitch, exists, lane)``: the state of a row in ``staged``, in the first of its ``lanes`` lanes.
-
-    The row has ``line`` elements on each of its ``lines``, one if ``flat``, ``inner`` apart from ``staged[begin]`` on, and so every ``pitch`` from
-    there. Of all of them a lane takes every ``lanes``-th, in batches as :func:`~.staged.group_fold_of` does.
-    """
-    accumulator, wide, origin_from = thread_accumulator_of(monoid, value), accumulator_type(value), origin_of(value)
-    empty, reduce_lanes, subtracts_origin = accumulator.empty, accumulator.reduce_lanes(lanes), monoid_of(monoid).subtracts_origin
-    take_8, take_4, take_2, take_1 = (_batch_fold(monoid, value, lanes, STAGED_STEPS >> halved) for halved in range(4))
-    fold_flat = group_fold_of(monoid, value, lanes, inner)
-
-    @jit.device
-    def fold(staged: Any, begin: Any, lines: Any, line: Any, pitch: Any, exists: Any, lane: Any) -> Any:
-        acc, count, origin, size = empty(), int32(0), wide(0), int32(lines * line)
-        if exists:
-            above, down = uint32(lane) // uint32(line), uint32(lanes) // uint32(line)
-            place, right = int32(lane - above * line), int32(lanes - down * line)
-            index, step, wrap = int32(begin + above * pitch + place * inner), int32(down * pitch + right * inner), int32(pitch - line * inner)
-            while lane + count * lanes < int32(size - (STAGED_STEPS - 1) * lanes):
-                acc, count, index, place = take_8(acc, count, index, place, staged, lane, size, line, step, right, wrap)
-            acc, count, index, place = take_4(acc, count, index, place, staged, lane, size, line, step, right, wrap)
-            acc, count, index, place = take_2(acc, count, index, place, staged, lane, size, line, step, right, wrap)
-            acc, count, index, place = take_1(acc, count, index, place, staged, lane, size, line, step, right, wrap)
-            if subtracts_origin:
-                origin = origin_from(staged[uint64(begin)])
-        return reduce_lanes(acc, count, origin)
-
-    if flat:
-        return jit.device(lambda staged, begin, lines, line, pitch, exists, lane: fold_flat(staged, begin, line, exists, lane))
-    return fold
-
-
-@functools.cache
-def lines_apply(element_vjp: Any, value: str, lanes: int, inner: int, flat: bool) -> Any:
-    """``apply(staged, begin, lines, line, pitch, lane, own, inverse_extent)``: a row in ``staged`` becomes its gradient, by its terms ``own``.
-
-    The row lies as :func:`lines_fold` has it, and its lanes take the same elements.
-    """
-    element, steps = jit.SCALARS[value], STAGED_STEPS // 2
-
-    @jit.device
-    def next_place(index: Any, place: Any, line: Any, step: Any, right: Any, wrap: Any) -> Any:
-        index = int32(index + step)
-        if not flat:
-            place = int32(place + right)
-            if place >= line:
-                index, place = int32(index + wrap), int32(place - line)
-        return index, place
-
-    @jit.device
-    def apply(staged: Any, begin: Any, lines: Any, line: Any, pitch: Any, lane: Any, own: Any, inverse_extent: Any) -> None:
-        batch, at = cuda.local.array(steps, element), cuda.local.array(steps, int32)
-        size, above, down = int32(lines * line), uint32(0), uint32(0)
-        if not flat:
-            above, down = uint32(lane) // uint32(line), uint32(lanes) // uint32(line)
-        place, right = int32(lane - above * line), int32(lanes - down * line)
-        index, step, wrap = int32(begin + above * pitch + place * inner), int32(down * pitch + right * inner), int32(pitch - line * inner)
-        position = int32(lane)
-        while position < int32(size - (steps - 1) * lanes):
-            for s in range(steps):
-                at[s], batch[s] = index, staged[uint64(index)]
-                index, place = next_place(index, place, line, step, right, wrap)
-            for s in range(steps):
-                staged[uint64(at[s])] = element_vjp(batch[s], int64(0), inverse_extent, own)
-            position = int32(opaque(position + steps * lanes))
-        while position < size:
-            staged[uint64(index)] = element_vjp(staged[uint64(index)], int64(0), inverse_extent, own)
-            index, place = next_place(index, place, line, step, right, wrap)
-            position = int32(opaque(position + lanes))
-
-    return apply
 
 
 @jit.kernel
@@ -252,7 +147,7 @@ def fold_and_broadcast_staged_lines(
         first_row, rows_here = (int64(outer) * across + begin) * each, int32(units_here * each)
         size, base = int32(units_here * unit), row_offset(first_row, kept_shape, x_kept_strides)
         first = int32((base - aligned_span(x, base, base + vector, vector)[0]) & (vector - 1))
-        copy(x, base, stride, copied, size, staged, first, int32(pitch), inverse_extent, (wide(0), wide(0), wide(0), wide(0), wide(0)))
+        copy(x, base, stride, copied, size, staged, first, int32(pitch), None, None)
         found = int32(not guarded)
         if guarded:
             row = int32(cuda.threadIdx.x)
