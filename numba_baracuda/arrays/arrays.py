@@ -169,9 +169,7 @@ def _torch(obj: Any, at: _At) -> View:
         if refused:
             _refuse(at, *refused)
         form = _form(key, at)
-    if ptr % form.itemsize:
-        return _at_address(obj, at, ptr, form)
-    return View(ptr, form, obj, at[1])
+    return _at_address(obj, at, ptr, form)
 
 
 def _torch_in_host(obj: Any, at: _At) -> NoReturn:

@@ -69,9 +69,9 @@ def of(device: int, stream: int) -> Memory | None:
     A stream that is being captured has none, since replays may run beside other work of the stream; the legacy default stream never is. A handle
     that stands for another stream in every thread has none either.
     """
-    if driver.per_thread(stream) or (stream and driver.is_capturing(stream, device)):
+    if driver.per_thread(stream) or driver.is_capturing(stream, device):
         return None
-    key = _key(device, stream) if stream else (device, _LEGACY)
+    key = _key(device, stream)
     try:
         return _memories[key]
     except KeyError:

@@ -54,7 +54,7 @@ def forward_function(op: Op, made: Callable[..., ScanDescriptor] = ScanDescripto
     def call(arguments: tuple[Any, ...], options: dict[str, Any], chosen: Any, out: Any, stream: Any, workspace: Any) -> Any:
         x, axis = arguments
         view, both = arrays.read(x, x_name), options.get("return_indices", False)
-        both = both is not False and (both is True or (isinstance(both, np.bool_) and bool(both)))  # the descriptor refuses other values
+        both = both is True or (isinstance(both, np.bool_) and bool(both))  # the descriptor refuses other values
         outs = None if out is None else tuple(out) if both and isinstance(out, tuple | list) else (out,)
         key = axis if type(axis) is int else key_of(axis), chosen
         found = calls([view], (), key, (axis, options), outs, stream, workspace)
