@@ -28,10 +28,10 @@ def _zeros() -> Iterator[None]:
     """The zeros of every stream are what they were."""
     yield
     cupy.cuda.Device().synchronize()
-    for (device, _), address in stream_scratch._addresses.items():
-        if address:
-            memory = cupy.cuda.UnownedMemory(address, stream_scratch.ZEROED_BYTES, None, device)
-            assert not cupy.ndarray(stream_scratch.ZEROED_BYTES, np.uint8, cupy.cuda.MemoryPointer(memory, 0)).any()
+    for (device, _), memory in stream_scratch._memories.items():
+        if memory:
+            zeros = cupy.cuda.UnownedMemory(memory.base, stream_scratch.ZEROED_BYTES, None, device)
+            assert not cupy.ndarray(stream_scratch.ZEROED_BYTES, np.uint8, cupy.cuda.MemoryPointer(zeros, 0)).any()
 
 
 def problem(which: int, seed: int) -> tuple[Any, int, np.ndarray]:
@@ -123,12 +123,12 @@ def test_more_streams_than_get_memory() -> None:
     cupy.cuda.Device().synchronize()
     for out in outs:
         np.testing.assert_array_equal(cupy.asnumpy(out), wanted)
-    assert sum(map(bool, stream_scratch._addresses.values())) <= stream_scratch.MOST_STREAMS
+    assert sum(map(bool, stream_scratch._memories.values())) <= stream_scratch.MOST_STREAMS
 
 
 def test_a_stream_with_the_handle_of_one_that_is_gone(delay: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
     """The work of the other may still run beside its own, in memory of its own. Beyond the limit, CuPy's pool would give both the same memory."""
-    monkeypatch.setattr(stream_scratch, "MOST_STREAMS", len(stream_scratch._locks) + 60)
+    monkeypatch.setattr(stream_scratch, "MOST_STREAMS", len(stream_scratch._made) + 60)
     x, axis, wanted = problem(3, 5)
     outs = [cupy.full(wanted.shape, 99, np.float32) for _ in range(60)]
     cupy.cuda.Device().synchronize()
