@@ -15,7 +15,7 @@ from ..core.errors import Unsupported
 from ..runtime import driver
 from .dlpack import INSTALL_CUPY
 from .streams import torch_stream
-from .views import Form, View, remember
+from .views import Form, View, remember_again
 
 
 def on_cupy(device: int, stream: int, make: Callable[[Any], Any]) -> Any:
@@ -53,7 +53,9 @@ _torch_makers: dict[tuple[int, tuple[int, ...], str], Callable[[], Any]] = {}
 def _torch_maker(key: tuple[int, tuple[int, ...], str]) -> Callable[[], Any]:
     """A function that makes tensors of a device, shape and element type."""
     device, shape, element = key
-    return remember(_torch_makers, key, functools.partial(_torch_empty(device, element), shape, c_strides(shape)))  # type: ignore[no-any-return]
+    make = functools.partial(_torch_empty(device, element), shape, c_strides(shape))
+    remember_again(_torch_makers, key, make)
+    return make
 
 
 @functools.cache

@@ -20,7 +20,7 @@ from ..core.axes import c_strides
 from ..core.errors import BaracudaError, InvalidProblem, MisalignedOperand, Unsupported
 from ..runtime import driver
 from . import autograd, dlpack
-from .views import Form, View, lineage, remember, spell
+from .views import Form, View, lineage, remember_again, spell
 
 _At = tuple[str, str, str]  #: op, argument, and what the op takes there, for messages
 
@@ -120,14 +120,14 @@ def _assemble(
 
 
 def _form(key: tuple[tuple[int, ...], tuple[int, ...], Any, int, str, bool], at: _At) -> Form:
-    """The form of arrays that a framework describes by ``key``, and an entry in the memo."""
+    """The form of arrays that a framework describes by ``key``, which gets an entry in the memo."""
     shape, strides, dtype, device, kind, readonly = key
     element, itemsize = _elements.get(dtype) or _element(dtype, shape, at)
     counted = strides if kind == "torch" else _in_elements(strides, itemsize)
     if counted is None:
         _refuse(at, f"of strides {strides} bytes", f"multiples of its element size {itemsize}")
     form = Form(tuple(shape), tuple(counted), element, device, kind, readonly)
-    remember(_read_forms, (form.shape, strides, dtype, device, kind, readonly), form)
+    form.shared = remember_again(_read_forms, (form.shape, strides, dtype, device, kind, readonly), form)
     return form
 
 

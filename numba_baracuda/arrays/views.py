@@ -23,9 +23,10 @@ class Form:
 
     ``strides`` count elements, ``element`` is a short name of :mod:`~numba_baracuda.core.dtypes`, ``device`` a CUDA ordinal or -1 for host memory,
     ``kind`` one of ``numpy numba cupy torch jax foreign``. ``number`` is the value of what was given as a Python number, which has no address.
+    ``shared`` says whether arrays that come later get this object, so that a memo may have it in its keys.
     """
 
-    __slots__ = ("device", "element", "empty", "itemsize", "kind", "number", "readonly", "shape", "strides")
+    __slots__ = ("device", "element", "empty", "itemsize", "kind", "number", "readonly", "shape", "shared", "strides")
 
     def __init__(
         self, shape: tuple[int, ...], strides: tuple[int, ...], element: str, device: int, kind: str, readonly: bool, number: float | None = None
@@ -34,6 +35,7 @@ class Form:
         self.number = number
         self.itemsize = dtypes.BY_NAME[element].itemsize
         self.empty = 0 in shape
+        self.shared = False
 
     @property
     def sort(self) -> tuple[Any, ...]:
@@ -44,17 +46,23 @@ class Form:
     def of(cls, shape: tuple[int, ...], strides: tuple[int, ...], element: str, device: int, kind: str, readonly: bool) -> Form:
         """The one form with these fields."""
         key = (tuple(shape), tuple(strides), element, device, kind, readonly)
-        return _forms.get(key) or remember(_forms, key, cls(*key))
+        return _forms.get(key) or cls(*key)._share(key)
 
     @classmethod
     def of_number(cls, value: float) -> Form:
         """The one form of a Python number; it is on no device."""
         key = ("number", repr(value))  # −0 and 0 have two keys, and NaN has one
-        return _forms.get(key) or remember(_forms, key, cls((), (), "f64", -1, "numpy", True, value))
+        return _forms.get(key) or cls((), (), "f64", -1, "numpy", True, value)._share(key)
+
+    def _share(self, key: tuple[Any, ...]) -> Form:
+        self.shared = True
+        return remember(_forms, key, self)  # type: ignore[no-any-return]
 
 
 _forms: dict[Any, Form] = {}  #: fields -> the one form that has them
-_MOST = 4096
+_met: dict[int, None] = {}
+#: entries of a memo at most, and those that it stores when their keys come for the first time
+_MOST, _AT_ONCE = 4096, 64
 
 
 def remember(memo: dict[Any, Any], key: Any, value: Any, most: int = _MOST) -> Any:
@@ -63,6 +71,19 @@ def remember(memo: dict[Any, Any], key: Any, value: Any, most: int = _MOST) -> A
         memo.clear()
     memo[key] = value
     return value
+
+
+def remember_again(memo: dict[Any, Any], key: Any, value: Any) -> bool:
+    """Stores in a memo that has few entries, or when the key comes for the second time: sizes that come once leave only a number, and no garbage.
+
+    Returns whether it did.
+    """
+    mark = hash(key)
+    if mark in _met or len(memo) < _AT_ONCE:
+        remember(memo, key, value)
+        return True
+    remember(_met, mark, None)
+    return False
 
 
 class View:

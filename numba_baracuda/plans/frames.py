@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from ..emulator.emulated import Emulated
 
 _bounds: dict[Any, Bound] = memo()  #: of every family, by op, options and the exact layouts of operands
-_met: dict[int, None] = memo()
 #: a step as a function of stream, addresses and its sizes
 _Act = Callable[[int, list[int], tuple[Any, ...]], None]
 
@@ -38,15 +37,6 @@ def keep(key: Any, bound: Bound) -> Bound:
     """Adds a :class:`Bound` to the memo."""
     remember(_bounds, key, bound)
     return bound
-
-
-def keep_again(key: Any, bound: Bound) -> None:
-    """Adds a :class:`Bound` when its key comes for the second time: sizes that come once leave only a number, and no garbage."""
-    mark = hash(key)
-    if mark in _met:
-        keep(key, bound)
-    else:
-        remember(_met, mark, None)
 
 
 class Frame:
