@@ -374,7 +374,7 @@ CODE = [
     (storing(d.store_release), [FENCE, r"STG\.E\.STRONG\.GPU"], ["CCTL"], float32),
     (storing(d.fetch_add), [r"(REDG|ATOMG)\.E\.ADD\.STRONG\.GPU"], [FENCE, "CCTL"], int32),
     (storing(d.fetch_add_acq_rel), [FENCE, r"ATOMG\.E\.ADD\.64\.STRONG\.GPU", r"CCTL\.IVALL"], [], uint64),
-    (copying, [r"LDG\.E\.128\.STRONG\.GPU", r"STG\.E\.128\.STRONG\.GPU"], [FENCE, "CCTL", r"LDG\.E\.64", r"STG\.E\.64"], int64),
+    (copying, [r"LDG\.E\.128\.STRONG\.SYS", r"STG\.E\.128\.STRONG\.GPU"], [FENCE, "CCTL", r"LDG\.E\.64", r"STG\.E\.64"], int64),
     (fencing, [FENCE], [r"MEMBAR\.SC"], int32),
 ]
 
