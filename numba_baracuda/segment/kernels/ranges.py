@@ -20,8 +20,11 @@ from .gaps import blank_writer
 from .ranks import clear_counters, counters_sum, ranker_of, scan_counters
 from .states import run_states_of
 
-#: what a group's first rows are: the begin of a run, the end of a run of an earlier group, or all inside such a run
-HEAD, TAIL, MIDDLE = 0, 1, 2
+#: what a group's first rows are: the begin of a run, the end of a run of an earlier group, or all inside such a run; MIDDLES stands for several
+#: groups inside a run, of which the first has the states of all
+HEAD, TAIL, MIDDLE, MIDDLES = 0, 1, 2, 3
+#: lanes of a warp that combine such states, and how many must be inside runs
+TOGETHER = CROWD = 16
 
 
 @jit.kernel
@@ -83,8 +86,9 @@ def fold_ranges(*, monoid: str, value: str, result: str, index: str, permuted: b
     Range g is the ids that are g without their low ``RANGE_BITS`` bits. Its rows begin at ``begins[g]``; inside the range ids are in any order.
 
     Tile by tile the block orders rows by segment, stably. Each group of ``lanes`` lanes, each with ``vector`` columns, then takes an equal share of
-    the tile, and adds each run that ends in it to its segment's state. The group in which a run begins adds what later groups have of it, in order.
-    So rows and ``split_rows`` fix the order of every fold. A range of one split is stored, empty segments as ``empty``; each of several splits leaves
+    the tile, and adds each run that ends in it to its segment's state. The group in which a run begins adds what later groups have of it, in order;
+    where runs are long, the first of several groups of a warp has combined theirs. So rows and ``split_rows`` fix the order of every fold. A range of
+    one split is stored, empty segments as ``empty``; each of several splits leaves
     a carry for every segment. Dynamic shared memory: ``RANGE_WORDS`` words, a state for every segment and column, and one for every thread and
     column. Bytes: rows · (index + row_index + columns · value) read, columns · result written for each segment. Method: partition, then aggregate, as
     in Ye, Ross and Vesdapunt, "Scalable aggregation on multicore processors" (DaMoN 2011).
@@ -106,6 +110,7 @@ def fold_ranges(*, monoid: str, value: str, result: str, index: str, permuted: b
     # no more rows in flight than a group of one lane has in a tile
     most = RANGE_ROUNDS // 2 if monoid_of(monoid).heavy and vector * monoid_of(monoid).width > 4 else RANGE_ROUNDS
     unroll = min(fold_items(vector * BY_NAME[value].itemsize, BY_NAME[index].itemsize, vector, monoid_of(monoid)), most)
+    together = TOGETHER // lanes if 32 % lanes == 0 else 1
     groups, batch_size, width, table = THREADS // lanes, unroll * vector, scalars // vector, RANGE_WORDS * 32 // state_type.bitwidth
 
     @jit.device
@@ -117,6 +122,17 @@ def fold_ranges(*, monoid: str, value: str, result: str, index: str, permuted: b
     def get(shared_states: Any, slot: Any, states: Any) -> None:
         for k in range(scalars):
             states[k] = shared_states[uint32(slot + k)]
+
+    @jit.device
+    def combine_groups(shared_ints: Any, shared_states: Any, heads: Any, next_group: Any, stop: Any, states: Any) -> Any:
+        """Combines the states of a run with what the groups from ``next_group`` to ``stop`` have of it; returns whether it goes on behind them."""
+        while next_group < stop and shared_ints[uint32(GROUP_HEADS + next_group)] != HEAD:
+            kind = shared_ints[uint32(GROUP_HEADS + next_group)]
+            combine_right(states, shared_states, heads + next_group * lanes * scalars, 1)
+            if kind == TAIL:
+                return False
+            next_group = int32(opaque(next_group + (together if kind == MIDDLES else 1)))
+        return next_group >= stop
 
     @jit.device
     def append_run(shared_states: Any, slot: Any, states: Any, scratch: Any) -> None:
@@ -227,12 +243,20 @@ def fold_ranges(*, monoid: str, value: str, result: str, index: str, permuted: b
                     put(shared_states, head_states + thread * scalars, states)
             if lane == 0 and group < groups:
                 shared_ints[uint32(GROUP_HEADS + group)] = kind
+            own_heads = int32(head_states + lane * scalars)
+            if together > 1 and cuda.popc(cuda.ballot_sync(-1, kind == MIDDLE)) >= CROWD:
+                goes_on, leads = False, kind == MIDDLE and group % together == 0
+                cuda.syncwarp()
+                if leads:
+                    goes_on = combine_groups(shared_ints, shared_states, own_heads, int32(group + 1), int32(group + together), states)
+                cuda.syncwarp()
+                if leads:
+                    put(shared_states, own_heads + group * lanes * scalars, states)
+                    if lane == 0:
+                        shared_ints[uint32(GROUP_HEADS + group)] = int32(MIDDLES) if goes_on else int32(TAIL)
             cuda.syncthreads()
             if current >= 0 and kind != MIDDLE:
-                next_group = int32(group + 1)
-                while next_group < groups and shared_ints[uint32(GROUP_HEADS + next_group)] != HEAD:
-                    combine_right(states, shared_states, head_states + (next_group * lanes + lane) * scalars, 1)
-                    next_group = int32(opaque(next_group + 1 if shared_ints[uint32(GROUP_HEADS + next_group)] == MIDDLE else groups))
+                combine_groups(shared_ints, shared_states, own_heads, int32(group + 1), int32(groups), states)
                 append_run(shared_states, own_states + current * size, states, scratch)
             first, rest = first + length, int32(rest - length)
         cuda.syncthreads()
