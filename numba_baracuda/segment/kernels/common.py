@@ -13,6 +13,9 @@ from ...device.build import opaque, ptx
 from ...runtime import jit
 from ..tiling import Tiling
 
+#: the id of what lies behind the last row or carry, and before the first
+NOTHING = -2
+
 
 @jit.device
 def clamp(identifier: Any, segments: Any) -> Any:

@@ -80,7 +80,7 @@ def fold_narrow(
         others = cuda.local.array(others_size, element)
         batch_ids = cuda.local.array(share, index_type)
         zeros = cuda.local.array(wide, element)
-        looks, block = share_blocks(row_blocks)
+        looks, block = share_blocks(row_blocks, cuda.blockIdx.x)
         if guarded and guard[0] == 0:
             return
         if fills and looks:

@@ -103,7 +103,7 @@ def fold_short_runs(
         one_id = cuda.local.array(1, index_type)
         one_row = cuda.local.array(1, int16)
         zeros = cuda.local.array(wide, element)
-        looks, block = share_blocks(row_blocks)
+        looks, block = share_blocks(row_blocks, cuda.blockIdx.x)
         if guarded and guard[0] == 0:
             return
         if fills and looks:

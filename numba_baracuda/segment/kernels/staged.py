@@ -108,7 +108,7 @@ def fold_staged(
         run = cuda.local.array(run_scalars, state_type)
         states = cuda.local.array(scalars, state_type)
         scratch = cuda.local.array(scalars, state_type)
-        looks, block = share_blocks(row_blocks)
+        looks, block = share_blocks(row_blocks, cuda.blockIdx.x)
         if guarded and guard[0] == 0:
             return
         if fills and looks:

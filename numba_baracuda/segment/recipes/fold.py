@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...algebra import KernelMonoid
 from ...core.dtypes import BY_NAME
-from ...core.op import NULL, Launch, Layout, Op, Recipe, Slot, Step, Target
+from ...core.op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Step, Target
 from ...core.policy import constants, tuned
 from ...core.sizes import plain
 from .. import policy, policy_of
@@ -15,6 +15,7 @@ from ..tiling import Tiling, half_reciprocal_of, staged_bytes, staged_rows, vect
 from .carries import carries_steps, carry_arguments
 from .common import Rows, check_slots, checks, kernel_spec, only_checks, taken
 from .order import Order, as_given, key_slots, keys, order_of, scratch_slot, sort
+from .statuses import STALE, STATUS, in_turn, status_arguments, status_slots
 
 if TYPE_CHECKING:
     from ..descriptor import SegmentDescriptor
@@ -82,13 +83,17 @@ def narrow_plan(descriptor: SegmentDescriptor, fold: SegmentFold) -> policy.Fold
 
 
 def fold_steps(descriptor: SegmentDescriptor, target: Target, fold: SegmentFold) -> tuple[list[Step], list[Slot]]:
-    """The launches of a fold over ids in order, and the slots of the carries between them."""
+    """The launches of a fold over ids in order, and the slots of their statuses, or of the carries between them. See :func:`.statuses.in_turn`."""
     plan, rows = narrow_plan(descriptor, fold), Rows(descriptor, *fold.all_layouts)
     staged = _staged(descriptor, target, rows, plan, fold)
     if staged:
-        launch, tiling = staged
+        (launch, tiling), statuses = staged, list[Slot]()
+    elif plan:
+        (launch, tiling), statuses = _narrow(descriptor, target, rows, plan, fold), list[Slot]()
     else:
-        launch, tiling = _narrow(descriptor, target, rows, plan, fold) if plan else _tiles(descriptor, target, rows, fold)
+        launch, tiling, statuses = _tiles(descriptor, target, rows, fold)
+    if statuses:
+        return [Clear(STATUS, twin=STALE), launch], statuses
     # whether permuted rows are narrow depends on their layout, and the workspace must do for every layout
     exact = plan is not None and not fold.order.row_index
     most = tiling.entries if exact else _most_entries(descriptor, target)
@@ -111,8 +116,11 @@ def _launch(tiling: Tiling, descriptor: SegmentDescriptor, fold: SegmentFold) ->
     return tiling.fold_launch(descriptor.num_segments) if fold.fills else tiling.launch
 
 
-def _tiles(descriptor: SegmentDescriptor, target: Target, rows: Rows, fold: SegmentFold) -> tuple[Launch, Tiling]:
-    """The launch where lanes share the columns, and its tiling. Halves the vector of ``rows`` where wide loads are slower."""
+def _tiles(descriptor: SegmentDescriptor, target: Target, rows: Rows, fold: SegmentFold) -> tuple[Launch, Tiling, list[Slot]]:
+    """The launch where lanes share the columns, its tiling, and the slots of statuses, if its blocks look back.
+
+    Halves the vector of ``rows`` where wide loads are slower.
+    """
     value, order, monoid, usual = descriptor.element, fold.order, fold.monoid, tuned(policy.FoldTiles())
     spread = rows.spread(policy_of.fold_apart(value, monoid), usual.min_group_apart)
     rows, apart = spread or rows, spread is not None
@@ -129,20 +137,24 @@ def _tiles(descriptor: SegmentDescriptor, target: Target, rows: Rows, fold: Segm
     )  # fmt: skip
     state_bytes = monoid.width * BY_NAME[fold.state_of(value)].itemsize if _short(descriptor) else 0
     tiling = Tiling.of(plan, descriptor.num_inputs, rows.columns, rows.vector, BY_NAME[value].itemsize, target.multiprocessors, state_bytes)
+    statuses = status_slots(
+        descriptor.num_inputs, tiling.row_blocks, tiling.chunks * tiling.lanes, rows.vector, monoid, fold.state_of(value),
+    )  # fmt: skip
     spec = rows.spec(
         "fold_tiles", tiling, plan.min_blocks_per_multiprocessor, monoid=monoid.name, value=value, result=fold.result, index=order.index,
         packed=order.packed, row_index=order.row_index, input_positions=fold.input_positions, fills=fold.fills, guarded=fold.guarded,
-        apart=apart, **constants(plan),
+        apart=apart, looks_back=bool(statuses), **constants(plan),
     )  # fmt: skip
     other, second = (fold.other[0], 2) if fold.other else (NULL, 0)
     arguments = {
         "input": fold.source, "other": other, "ids": order.ids, "permutation": order.permutation, "guard": fold.guard, "output": fold.output,
-        **carry_arguments(tiling.row_blocks > 1), "rows": descriptor.num_inputs, "columns": rows.columns, "segments": descriptor.num_segments,
-        "tile": tiling.tile, "row_blocks": tiling.row_blocks, "chunks": tiling.chunks, "empty": fold.empty, "correction": taken(descriptor, monoid),
-        "ids_step": order.step, "input_row": rows.steps[0], "other_row": rows.steps[second], "output_row": rows.steps[1], "shape": rows.shape,
+        **carry_arguments(tiling.row_blocks > 1 and not statuses), **status_arguments(statuses), "rows": descriptor.num_inputs,
+        "columns": rows.columns, "segments": descriptor.num_segments, "tile": tiling.tile, "row_blocks": tiling.row_blocks,
+        "chunks": tiling.chunks, "empty": fold.empty, "correction": taken(descriptor, monoid), "ids_step": order.step,
+        "input_row": rows.steps[0], "other_row": rows.steps[second], "output_row": rows.steps[1], "shape": rows.shape,
         "input_strides": rows.strides[0], "other_strides": rows.strides[second], "output_strides": rows.strides[1],
     }  # fmt: skip
-    return Launch(spec, _launch(tiling, descriptor, fold), arguments), tiling
+    return Launch(spec, _launch(tiling, descriptor, fold), arguments), tiling, statuses
 
 
 def _narrow(
@@ -218,7 +230,7 @@ def ragged(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], ta
         return only_checks(op, descriptor, layouts)
     order = order_of(op, descriptor, layouts, target)
     steps, slots = fold_steps(descriptor, target, SegmentFold.of(op, descriptor, layouts, order))
-    return Recipe((*checks(op, descriptor, layouts), *order.steps, *steps), (*check_slots(descriptor), *order.slots, *slots))
+    return in_turn((*checks(op, descriptor, layouts), *order.steps, *steps), (*check_slots(descriptor), *order.slots, *slots))
 
 
 def sorted_pairs(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
@@ -230,7 +242,7 @@ def sorted_pairs(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layou
     if not rows * descriptor.embedding_dim * descriptor.num_segments or not source.is_contiguous(0):
         return ragged(op, descriptor, layouts, target)
     steps, slots = pair_steps(descriptor, layouts, target, SegmentFold.of(op, descriptor, layouts, as_given(descriptor, layouts)))
-    return Recipe((*checks(op, descriptor, layouts), *steps), (*check_slots(descriptor), *slots))
+    return in_turn((*checks(op, descriptor, layouts), *steps), (*check_slots(descriptor), *slots))
 
 
 def pair_steps(
