@@ -86,12 +86,10 @@ def fold_steps(descriptor: SegmentDescriptor, target: Target, fold: SegmentFold)
     """The launches of a fold over ids in order, and the slots of their statuses, or of the carries between them. See :func:`.statuses.in_turn`."""
     plan, rows = narrow_plan(descriptor, fold), Rows(descriptor, *fold.all_layouts)
     staged = _staged(descriptor, target, rows, plan, fold)
-    if staged:
-        (launch, tiling), statuses = staged, list[Slot]()
-    elif plan:
+    if plan and not staged:
         (launch, tiling), statuses = _narrow(descriptor, target, rows, plan, fold), list[Slot]()
     else:
-        launch, tiling, statuses = _tiles(descriptor, target, rows, fold)
+        launch, tiling, statuses = staged or _tiles(descriptor, target, rows, fold)
     if statuses:
         return [Clear(STATUS, twin=STALE), launch], statuses
     # whether permuted rows are narrow depends on their layout, and the workspace must do for every layout
@@ -186,8 +184,8 @@ def _narrow(
 
 def _staged(
     descriptor: SegmentDescriptor, target: Target, rows: Rows, narrow: policy.FoldNarrow | None, fold: SegmentFold
-) -> tuple[Launch, Tiling] | None:  # fmt: skip
-    """The launch of rows by way of shared memory, and its tiling; None where rows are not for it.
+) -> tuple[Launch, Tiling, list[Slot]] | None:  # fmt: skip
+    """The launch of rows by way of shared memory, its tiling, and the slots of statuses, if its blocks look back; None where rows are not for it.
 
     Contiguous rows of few columns are, with heavy states or where they are no vectors of 16 bytes; ``narrow`` ones, whose policy that is, in long
     runs only with sums about a pivot, and in short runs only with sums about any pivot, which divide for each run, and where a lane has all columns;
@@ -209,19 +207,21 @@ def _staged(
     if not (fits and stage):
         return None
     tiling = Tiling.of_staged(plan, descriptor.num_inputs, stage, target.multiprocessors)
+    statuses = status_slots(descriptor.num_inputs, tiling.row_blocks, width, vector, monoid, fold.state_of(value.name))
     spec = kernel_spec(
         "fold_staged", tiling.threads, plan.min_blocks_per_multiprocessor, monoid=monoid.name, value=descriptor.element, result=fold.result,
-        index=order.index, vector=vector, fills=fold.fills, guarded=fold.guarded, **constants(plan),
+        index=order.index, vector=vector, fills=fold.fills, guarded=fold.guarded, looks_back=bool(statuses), **constants(plan),
     )  # fmt: skip
     arguments = {
-        "input": fold.source, "ids": order.ids, "guard": fold.guard, "output": fold.output, **carry_arguments(tiling.row_blocks > 1),
+        "input": fold.source, "ids": order.ids, "guard": fold.guard, "output": fold.output,
+        **carry_arguments(tiling.row_blocks > 1 and not statuses), **status_arguments(statuses),
         "rows": descriptor.num_inputs, "columns": rows.columns, "segments": descriptor.num_segments, "tile": tiling.tile, "stage": stage,
         "row_blocks": tiling.row_blocks, "width": width, "reciprocal": half_reciprocal_of(width), "empty": fold.empty,
         "correction": taken(descriptor, monoid), "output_row": rows.steps[1],
     }  # fmt: skip
     blocks, threads, _ = _launch(tiling, descriptor, fold)
     states = rows.columns * monoid.width * BY_NAME[fold.state_of(value.name)].itemsize
-    return Launch(spec, (blocks, threads, staged_bytes(plan, stage, row_bytes, id_bytes, states)), arguments), tiling
+    return Launch(spec, (blocks, threads, staged_bytes(plan, stage, row_bytes, id_bytes, states)), arguments), tiling, statuses
 
 
 def ragged(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
