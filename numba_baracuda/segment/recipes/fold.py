@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ...algebra import KernelMonoid
+from ...core.axes import ceil_div
 from ...core.dtypes import BY_NAME
 from ...core.op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Step, Target
 from ...core.policy import constants, tuned
@@ -86,10 +87,8 @@ def fold_steps(descriptor: SegmentDescriptor, target: Target, fold: SegmentFold)
     """The launches of a fold over ids in order, and the slots of their statuses, or of the carries between them. See :func:`.statuses.in_turn`."""
     plan, rows = narrow_plan(descriptor, fold), Rows(descriptor, *fold.all_layouts)
     staged = _staged(descriptor, target, rows, plan, fold)
-    if plan and not staged:
-        (launch, tiling), statuses = _narrow(descriptor, target, rows, plan, fold), list[Slot]()
-    else:
-        launch, tiling, statuses = staged or _tiles(descriptor, target, rows, fold)
+    made = staged or (_narrow(descriptor, target, rows, plan, fold) if plan else _tiles(descriptor, target, rows, fold))
+    launch, tiling, statuses = made
     if statuses:
         return [Clear(STATUS, twin=STALE), launch], statuses
     # whether permuted rows are narrow depends on their layout, and the workspace must do for every layout
@@ -135,9 +134,8 @@ def _tiles(descriptor: SegmentDescriptor, target: Target, rows: Rows, fold: Segm
     )  # fmt: skip
     state_bytes = monoid.width * BY_NAME[fold.state_of(value)].itemsize if _short(descriptor) else 0
     tiling = Tiling.of(plan, descriptor.num_inputs, rows.columns, rows.vector, BY_NAME[value].itemsize, target.multiprocessors, state_bytes)
-    statuses = status_slots(
-        descriptor.num_inputs, tiling.row_blocks, tiling.chunks * tiling.lanes, rows.vector, monoid, fold.state_of(value),
-    )  # fmt: skip
+    chunks = ceil_div(plain(ceil_div(rows.columns, rows.vector)), tiling.lanes)
+    statuses = status_slots(descriptor.num_inputs, tiling.row_blocks, chunks * tiling.lanes, rows.vector, monoid, fold.state_of(value))
     spec = rows.spec(
         "fold_tiles", tiling, plan.min_blocks_per_multiprocessor, monoid=monoid.name, value=value, result=fold.result, index=order.index,
         packed=order.packed, row_index=order.row_index, input_positions=fold.input_positions, fills=fold.fills, guarded=fold.guarded,
@@ -157,8 +155,8 @@ def _tiles(descriptor: SegmentDescriptor, target: Target, rows: Rows, fold: Segm
 
 def _narrow(
     descriptor: SegmentDescriptor, target: Target, rows: Rows, usual: policy.FoldNarrow, fold: SegmentFold
-) -> tuple[Launch, Tiling]:  # fmt: skip
-    """The launch where lanes share the rows, and its tiling."""
+) -> tuple[Launch, Tiling, list[Slot]]:  # fmt: skip
+    """The launch where lanes share the rows, its tiling, and the slots of statuses, if its blocks look back."""
     value, order, columns, results = descriptor.element, fold.order, rows.columns, fold.monoid.results
     plan = policy_of.fold_narrow(target, value, order.index, columns, fold.monoid, usual)
     tiling, (name, second) = Tiling.of_narrow(plan, descriptor.num_inputs, target.multiprocessors), (fold.other[0], 2) if fold.other else (NULL, 0)
@@ -169,17 +167,19 @@ def _narrow(
         kernel, options = "fold_short_runs", {"row_index": order.row_index, "input_positions": fold.input_positions}
         options["vector"] = vector_for(BY_NAME[value].itemsize, columns, *operands) if permuted else 1
         more = {"permutation": order.permutation, "input_row": rows.steps[0], "other_row": rows.steps[second]}
+    statuses = status_slots(descriptor.num_inputs, tiling.row_blocks, 1, columns, fold.monoid, fold.state_of(value))
     spec = kernel_spec(
         kernel, tiling.threads, plan.min_blocks_per_multiprocessor, monoid=fold.monoid.name, value=value, result=fold.result, index=order.index,
         columns=columns, share=plan.items_per_thread, store_vector=store_vector, fills=fold.fills, guarded=fold.guarded,
-        clears=fold.cleared != NULL, **options, **constants(plan),
+        clears=fold.cleared != NULL, looks_back=bool(statuses), **options, **constants(plan),
     )  # fmt: skip
     arguments = {
         "input": fold.source, "other": name, "ids": order.ids, "guard": fold.guard, "cleared": fold.cleared, "output": fold.output,
-        **carry_arguments(tiling.row_blocks > 1), "rows": descriptor.num_inputs, "segments": descriptor.num_segments, "tile": tiling.tile,
-        "row_blocks": tiling.row_blocks, "empty": fold.empty, "correction": taken(descriptor, fold.monoid), "output_row": rows.steps[1], **more,
+        **carry_arguments(tiling.row_blocks > 1 and not statuses), **status_arguments(statuses), "rows": descriptor.num_inputs,
+        "segments": descriptor.num_segments, "tile": tiling.tile, "row_blocks": tiling.row_blocks, "empty": fold.empty,
+        "correction": taken(descriptor, fold.monoid), "output_row": rows.steps[1], **more,
     }  # fmt: skip
-    return Launch(spec, _launch(tiling, descriptor, fold), arguments), tiling
+    return Launch(spec, _launch(tiling, descriptor, fold), arguments), tiling, statuses
 
 
 def _staged(
@@ -207,7 +207,7 @@ def _staged(
     if not (fits and stage):
         return None
     tiling = Tiling.of_staged(plan, descriptor.num_inputs, stage, target.multiprocessors)
-    statuses = status_slots(descriptor.num_inputs, tiling.row_blocks, width, vector, monoid, fold.state_of(value.name))
+    statuses = status_slots(descriptor.num_inputs, tiling.row_blocks, plain(width), vector, monoid, fold.state_of(value.name))
     spec = kernel_spec(
         "fold_staged", tiling.threads, plan.min_blocks_per_multiprocessor, monoid=monoid.name, value=descriptor.element, result=fold.result,
         index=order.index, vector=vector, fills=fold.fills, guarded=fold.guarded, looks_back=bool(statuses), **constants(plan),

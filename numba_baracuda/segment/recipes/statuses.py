@@ -8,6 +8,7 @@ from ...algebra import KernelMonoid
 from ...core.dtypes import BY_NAME
 from ...core.op import NULL, TWIN_BYTES, Clear, Recipe, Slot, Step
 from ...core.policy import tuned
+from ...core.sizes import plain
 from ..policy import FoldLookback
 from ..statuses import STATUS_ROWS, most_blocks, status_words, statuses_of
 
@@ -21,7 +22,7 @@ def status_slots(rows: int, row_blocks: int, lanes: int, vector: int, monoid: Ke
     There are none where one block has all rows, or where statuses would not fit the memory that a stream keeps, which need not be cleared first.
     """
     itemsize = BY_NAME[state].itemsize
-    words = lanes * status_words(vector * monoid.width, itemsize)
+    words = lanes * status_words(plain(vector) * monoid.width, itemsize)
     most = most_blocks(min(tuned(FoldLookback()).max_status_bytes, TWIN_BYTES) // (16 * words))
     if not 1 < row_blocks <= most or (monoid.counts and itemsize == 4 and rows >= STATUS_ROWS):
         return []
