@@ -116,7 +116,7 @@ def tile_end_of(monoid: str, value: str, columns: int, result: str, store_vector
             save_last_edge(edge_ids, edge_counts, edge_states, edge, leading, 0, 1, 0, segment, length - begun, open_states)
         id_before, id_after, edges = int64(NOTHING), int64(NOTHING), cuda.blockDim.x >> 4
         if looks_back and cuda.threadIdx.x == 0:
-            id_before, id_after = ids_around(ids, 1, first, first + (edges >> 1) * tile, rows, segments)
+            id_before, id_after = ids_around(ids, 1, block, (edges >> 1) * tile, rows, segments)
         cuda.syncthreads()
         if looks_back and cuda.threadIdx.x == 0:
             finish_runs(

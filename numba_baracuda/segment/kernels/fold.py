@@ -17,7 +17,7 @@ from ..policy import FoldTiles
 from ..policy_of import fold_items
 from ..tiling import Tiling
 from .columns import FAR, columns_loader
-from .common import NOTHING, clamp, last_id_of, rotate_blocks
+from .common import NOTHING, clamp, last_id_of, part_of
 from .edges import edge_functions_of
 from .gaps import gap_filler, share_blocks, short_gap_fillers
 from .lookback import blank_of, ids_around, run_finisher_of
@@ -41,7 +41,7 @@ def fold_tiles(
     "Single-pass parallel prefix scan with decoupled look-back" (2016).
 
     Blocks that look back have the rows in the order in which they start, so each that a block waits for is running or done. Other blocks begin with
-    the last eighth of the rows: see :func:`~.common.rotate_blocks`.
+    the last eighth of the rows: see :func:`~.common.part_of`.
 
     Constants and parameters as :mod:`.` lists them, and
 
@@ -110,8 +110,7 @@ def fold_tiles(
         if fills and looks:
             fill_long_gaps(ids, ids_step, output, rows, columns, segments, block, output_row, shape, output_strides, empty)
             return
-        if not looks_back:
-            row_block = rotate_blocks(row_block, row_blocks)
+        row_block = part_of(row_block, row_blocks, looks_back)
         group = int32(uint32(cuda.threadIdx.x) // uint32(lanes))
         lane = int32(cuda.threadIdx.x - group * lanes)
         column = chunk * (lanes * vector) + lane * width
@@ -207,7 +206,7 @@ def fold_tiles(
                         bit = int32(opaque(following_bit))
                 tile_row = int32(tile_row + unroll)
             if looks_back and group == 0:
-                id_before, id_after = ids_around(ids, ids_step, first, first + groups * tile, rows, segments)
+                id_before, id_after = ids_around(ids, ids_step, row_block, groups * tile, rows, segments)
             segment = clamp(current, segments)
             if length > 0 and first + length == rows:
                 fill_short_gap(output, segment, segments, output_row, output_offset, left, empty)

@@ -42,8 +42,9 @@ def statuses_before(block: Any) -> Any:
 
 
 @jit.device
-def ids_around(ids: Any, ids_step: Any, first: Any, end: Any, rows: Any, segments: Any) -> tuple[Any, Any]:
-    """The clamped ids of the row before row ``first`` and of row ``end``; ``NOTHING`` where there is no such row."""
+def ids_around(ids: Any, ids_step: Any, row_block: Any, block_rows: Any, rows: Any, segments: Any) -> tuple[Any, Any]:
+    """The clamped ids of the rows before and behind those of a block, which has up to ``block_rows``; ``NOTHING`` where there is no such row."""
+    first, end = row_block * block_rows, (row_block + 1) * block_rows
     before = clamp(ids[(first - 1) * ids_step], segments) if first > 0 else int64(NOTHING)
     after = clamp(ids[end * ids_step], segments) if end < rows else int64(NOTHING)
     return before, after

@@ -15,7 +15,7 @@ from ...runtime import jit
 from ...runtime.parameters import Ptr, Scalar
 from ..policy import FoldNarrow
 from ..tiling import Tiling
-from .common import clamp, last_id_of, rotate_blocks
+from .common import clamp, last_id_of, part_of
 from .edges import edge_functions_of, tile_end_of
 from .gaps import gap_filler, share_blocks, short_gap_fillers
 from .lookback import blank_of
@@ -91,8 +91,7 @@ def fold_narrow(
         if fills and looks:
             fill_long_gaps(ids, 1, output, rows, columns, segments, block, output_row, (columns,), (1,), empty)
             return
-        if not looks_back:
-            block = rotate_blocks(block, row_blocks)
+        block = part_of(block, row_blocks, looks_back)
         warp, lane = int32(cuda.threadIdx.x >> 5), int32(cuda.laneid)
         below = int32((1 << lane) - 1)
         first = (block * warps + warp) * tile

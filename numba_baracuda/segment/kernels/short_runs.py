@@ -16,7 +16,7 @@ from ...runtime import jit
 from ...runtime.parameters import Ptr, Scalar
 from ..policy import FoldShortRuns
 from ..tiling import Tiling
-from .common import clamp, last_id_of, rotate_blocks
+from .common import clamp, last_id_of, part_of
 from .edges import edge_functions_of, tile_end_of
 from .gaps import gap_filler, share_blocks, short_gap_fillers
 from .lookback import blank_of
@@ -115,13 +115,15 @@ def fold_short_runs(
         if fills and looks:
             fill_long_gaps(ids, 1, output, rows, columns, segments, block, output_row, (columns,), (1,), empty)
             return
-        if not looks_back:
-            block = rotate_blocks(block, row_blocks)
+        block = part_of(block, row_blocks, looks_back)
         warp, lane = int32(cuda.threadIdx.x >> 5), int32(cuda.laneid)
         up_to, room = int32((2 << lane) - 1), int32(warp * (33 * share))
         held_states, held_ids, held_rows = pointer_at(ended_states, room), pointer_at(next_ids, room), pointer_at(next_rows, room)
         first = (block * warps + warp) * tile
         length = int32(max(min(tile, rows - first), 0))
+        if looks_back:
+            # from lane 0, which keeps the compiler from computing it anew wherever it is used
+            length = cuda.shfl_sync(-1, length, 0)
         # the run that is open between steps, the same in all lanes: id, first row, states
         leading, last = int32(2 * warp), index_type(opaque(last_id(segments)))
         most = unsigned(unsigned(last) + unsigned(1))

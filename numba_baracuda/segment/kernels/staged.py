@@ -16,7 +16,7 @@ from ...runtime import jit
 from ...runtime.parameters import Ptr, Scalar
 from ..policy import FoldStaged
 from ..tiling import Tiling
-from .common import NOTHING, clamp, half_row_of, last_id_of, rotate_blocks
+from .common import NOTHING, clamp, half_row_of, last_id_of, part_of
 from .edges import edge_functions_of
 from .gaps import gap_filler, share_blocks, short_gap_fillers
 from .lookback import blank_of, ids_around, run_finisher_of
@@ -119,8 +119,7 @@ def fold_staged(
         if fills and looks:
             fill_long_gaps(ids, 1, output, rows, columns, segments, block, output_row, (columns,), (1,), empty)
             return
-        if not looks_back:
-            block = rotate_blocks(block, row_blocks)
+        block = part_of(block, row_blocks, looks_back)
         warp, lane = int32(cuda.threadIdx.x >> 5), int32(cuda.laneid)
         row_size, step, wide = int32(columns), int32(stage), int32(width)
         # what each warp has of dynamic shared memory: rows of a stage, their ids; behind those of all warps states of edges, then heads
@@ -250,8 +249,7 @@ def fold_staged(
             column = int32(opaque(column + 32))
         column, id_before, id_after = int32(cuda.threadIdx.x), int64(NOTHING), int64(NOTHING)
         if looks_back and column < wide:
-            block_first = block * warps * tile
-            id_before, id_after = ids_around(ids, 1, block_first, block_first + warps * tile, rows, segments)
+            id_before, id_after = ids_around(ids, 1, block, warps * tile, rows, segments)
         cuda.syncthreads()
         while column < wide:
             if looks_back:
