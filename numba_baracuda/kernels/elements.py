@@ -6,12 +6,12 @@ import functools
 import math
 from typing import Any
 
-from numba.cuda.types import Integer, float32, float64, int32, int64, uint64
+from numba.cuda.types import Integer, float32, float64, int32, int64, uint32, uint64
 
 from ..algebra import ByType, Given
 from ..algebra.gradients import LARGE, SMALL
 from ..core.dtypes import BY_NAME
-from ..device.bits import bf16_to_f32, f32_to_bf16, i32_as_f32, i64_as_f64
+from ..device.bits import bf16_to_f32, f32_as_u32, f32_to_bf16, f64_as_i64, i32_as_f32, i64_as_f64, u32_as_f32
 from ..device.numbers import reciprocal_approx
 from ..runtime import jit
 
@@ -28,6 +28,18 @@ def conversions_of(value: str) -> tuple[Any, Any]:
     if value == "bf16":
         return bf16_to_f32, jit.device(lambda x: f32_to_bf16(wide(x)))
     return jit.device(lambda x: wide(x)), jit.device(lambda x: element(x))
+
+
+@functools.cache
+def bit_casts(kind: Any) -> tuple[Any, Any]:
+    """Functions from the type to the low bits of an int64, and back."""
+    if kind == float32:
+        return jit.device(lambda x: int64(f32_as_u32(x))), jit.device(lambda bits: u32_as_f32(uint32(bits)))
+    if kind == float64:
+        return jit.device(lambda x: f64_as_i64(x)), jit.device(lambda bits: i64_as_f64(bits))
+    if kind == int32:
+        return jit.device(lambda x: int64(uint32(x))), jit.device(lambda bits: int32(bits))
+    return jit.device(lambda x: int64(x)), jit.device(lambda bits: int64(bits))
 
 
 def of_type(function: Any, kind: Any) -> Any:

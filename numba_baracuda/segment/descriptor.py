@@ -179,9 +179,18 @@ class SegmentDescriptor(Described):
         return given.view_of(name)
 
     def typical_layouts(self, op: Op) -> Iterator[dict[str, Layout]]:
-        """Contiguous operands at every alignment, which together need the largest workspace that any layout needs."""
+        """Contiguous operands at every alignment, then others, which together need the largest workspace that any layout needs.
+
+        A layout decides how many columns of a lane are a vector, whether rows have one axis, and whether those of the inputs are contiguous.
+        """
         for address in (0, 8, 4, 2):
             yield {operand.name: contiguous(operand, self, 0 if operand.output and operand.element else address) for operand in op.operands}
+        for address in (8, 4, 2):
+            yield {operand.name: contiguous(operand, self, address if operand.output and not operand.element else 0) for operand in op.operands}
+        columns = self.embedding_dim
+        divisor = next((each for each in range(2, math.isqrt(columns) + 1) if columns % each == 0), 1)
+        for inner, gap in ((1, 1), (1, 2), (divisor, 2), *((vector, 1) for vector in (2, 4, 8) if columns % vector == 0)):
+            yield {operand.name: _apart(operand, self, inner, gap) for operand in op.operands}
 
 
 def part_names(op: Op, indexed: str) -> list[str]:
@@ -217,3 +226,14 @@ def unless_any_order(*refusals: Refusal) -> Refusal:
         return next(filter(None, (refusal(op, descriptor) for refusal in refusals)), None)
 
     return refuses
+
+
+def _apart(operand: Operand, descriptor: SegmentDescriptor, inner: int, gap: int) -> Layout:
+    """An operand whose rows lie apart; their columns are in groups of ``inner`` that lie apart, too, and ``gap`` elements from one to the next."""
+    made = contiguous(operand, descriptor)
+    if len(made.shape) < 2:
+        return made
+    rows, columns = made.shape
+    if inner == 1:
+        return Layout(made.shape, (2 * columns * gap, gap))
+    return Layout((rows, columns // inner, inner), (2 * columns * gap, 2 * inner * gap, gap))

@@ -188,7 +188,7 @@ def _samples(op: Op) -> Iterator[tuple[SegmentDescriptor, dict[str, Layout]]]:
 
 #: rows, columns and segments
 _GRID = (
-    GridAxis((1, 100, 1 << 16, 250_000, 1 << 20, 8_000_000, 1 << 28), anchors=(100, 1 << 22)),
+    GridAxis((1, 100, 2000, 1 << 16, 250_000, 1 << 20, 8_000_000, 1 << 27, 1 << 28), anchors=(100, 1 << 22)),
     GridAxis((1, 2, 3, 4, 5, 6, 8, 16, 32, 64), tuple(range(1, 4097))),
     GridAxis((1, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 512, 1 << 12, 1 << 13, 1 << 15, 1 << 18, 1 << 21, 1 << 26), anchors=(8, 1 << 15)),
 )

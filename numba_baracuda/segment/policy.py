@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..core.op import TWIN_BYTES
 from ..core.policy import THREADS, Policy, chosen, compiled, fixed, multiple
 from .costs import Times as Times
 from .row_policy import VECTOR_BYTES as VECTOR_BYTES
@@ -190,6 +191,13 @@ class FoldCarries(Policy):
     grid_blocks_per_multiprocessor: int = 2  #: where the host does not know the number of carries
     most_at_once: int = 8192  #: so many carries or more are joined first, by blocks of ``join_threads`` threads: one block takes 2 ns for a carry
     join_threads: int = 128
+
+
+@dataclass(frozen=True)
+class FoldLookback(Policy):
+    """Folds whose blocks look back for what comes before their first run, where carries would take a second launch."""
+
+    max_status_bytes: int = TWIN_BYTES  #: bytes of statuses at most; more than ``TWIN_BYTES`` would have to be cleared first
 
 
 @dataclass(frozen=True)

@@ -618,7 +618,7 @@ def test_what_a_plan_tells_can_be_pickled(told: str) -> None:
 
 def test_a_device_with_more_multiprocessors_may_need_more(emulator: Kind) -> None:
     """A plan made for one device and run on another of its architecture never writes past the workspace."""
-    op, sample = OPS["segment_sum"], Sample("many blocks", 400, (17,), 90, samples.runs)
+    op, sample = OPS["segment_sum"], Sample("many blocks", 3000, (17,), 90, samples.runs)
     plan = samples.plan_of(op, op.variants[0], samples.descriptor(op, sample))
     needed = plan.workspace_size
     plan.target = dataclasses.replace(plan.target, multiprocessors=64)

@@ -17,6 +17,7 @@ from numba_baracuda.core.dtypes import BY_NAME
 from numba_baracuda.core.op import Launch, Layout, Target
 from numba_baracuda.core.registry import kernel_specs
 from numba_baracuda.core.spec import KernelSpec
+from numba_baracuda.plans.tuning import using
 from numba_baracuda.segment import policy, policy_of
 from numba_baracuda.segment.flat_tiling import broadcast_tile, flat_height, flat_ids, flat_lanes, flat_tile
 from numba_baracuda.segment.ops import contiguous
@@ -268,7 +269,8 @@ def test_many_carries_are_joined(op: str, columns: int) -> None:
     contiguously = {each.name: contiguous(each, descriptor) for each in row.operands}
     chosen = next(each for each in row.variants if each.name == "ragged_sorted")
     for step, address in ((columns, 0), (columns + 3, 4)):
-        recipe = chosen.recipe(row, descriptor, contiguously | {"input": Layout((1 << 27, columns), (step, 1), address)}, CARD)
+        with using(policy.FoldLookback, max_status_bytes=1):
+            recipe = chosen.recipe(row, descriptor, contiguously | {"input": Layout((1 << 27, columns), (step, 1), address)}, CARD)
         launches = [each for each in recipe.steps if isinstance(each, Launch) and each.spec.factory.endswith(":fold_carries")]
         assert [dict(each.spec.constants)["joins"] for each in launches] == [True, False]
         joined = launches[1].arguments["entries"]

@@ -51,6 +51,7 @@ from numba_baracuda.segment.policy import (
     FoldAndBroadcast,
     FoldAndBroadcastStaged,
     FoldCarries,
+    FoldLookback,
     FoldRanges,
     FoldShortRuns,
     FoldStaged,
@@ -90,7 +91,7 @@ def fold(
     ``short``: whether runs of narrow rows are taken for short ones, or for long ones. ``staged``: bytes that a warp copies to shared memory at a
     time, or 0 where no rows are staged. ``at_once``: rows of a run that are too many for one launch, 0 for other launches only; with a
     ``narrow_stage`` that launch has so many bytes of rows in shared memory, and ``narrow_threads`` a block. ``carries``: the policy by which these
-    are combined, where it is not the usual one.
+    are combined, where blocks leave some; else they look back.
 
     For ``disordered`` ids a sorted op gives unspecified values, but stays inside its arrays.
     """
@@ -106,7 +107,9 @@ def fold(
         runs = using(FoldShortRuns, max_segment_rows=1e9 if short else 0.0)
         stages = using(FoldStaged, threads_per_block=64, stage_bytes=staged, grid_blocks_per_multiprocessor=1)
         stages = stages if staged else using(FoldStaged, stage_bytes=1)
-        combined = using(FoldCarries, **carries) if carries else contextlib.nullcontext()
+        combined, back = contextlib.nullcontext(), contextlib.nullcontext()
+        if carries is not None:
+            combined, back = using(FoldCarries, **carries), using(FoldLookback, max_status_bytes=1)
         groups = {"min_columns": 64, "min_columns_apart": 64} if narrow_stage else {"min_columns_apart": 8}
         once = using(FoldAndBroadcast, min_bytes=1, max_segment_rows=1e9, long_rows=at_once or 1, **groups)
         narrow_stages = using(
@@ -114,7 +117,7 @@ def fold(
         )  # fmt: skip
         with (
             using(FoldRanges, min_part_tiles=tiles), using(CountIds, grid_blocks_per_multiprocessor=1), of_blocks, of_warps, in_cache, runs, stages,
-            once if at_once else contextlib.nullcontext(), narrow_stages, combined,
+            once if at_once else contextlib.nullcontext(), narrow_stages, combined, back,
         ):  # fmt: skip
             plan = samples.plan_of(OPS[op], found, samples.descriptor(OPS[op], sample, **options), multiprocessors)
             if disordered:
@@ -151,6 +154,11 @@ fold("tiles, two long runs of a block", "segment_logsumexp", "ragged_sorted", of
 FEW = {"threads_per_block": 32, "items_per_thread": 2, "wide_blocks": 1 << 20}
 SEVERAL = FEW | {"threads_per_block": 64, "chunks": 16}
 LONG = of_runs("a5", 37, 5, 12, 3, 900, 7, 1, 2, 300, 9, 41)
+fold("carries, the usual ones", "segment_mean", "ragged_sorted", LONG, MANY, threads=32, carries={})
+fold("look back, a run over many spans", "segment_mean", "ragged_sorted", LONG, MANY, threads=32)
+fold("look back, states of several words", "segment_var", "ragged_sorted", LONG, MANY, threads=32)
+fold("look back, chunks", "segment_argmax", "ragged_sorted", of_runs("a15", 137, 5, 12, 0, 40, 3), MANY, threads=32)
+fold("look back, full tiles", "segment_mean", "ragged_sorted", of_runs("a7", 37, 5, 300, 207), MANY, threads=32)
 fold("carries, a run over many tiles", "segment_mean", "ragged_sorted", LONG, MANY, threads=32, carries=FEW)
 fold("carries, a run over many warps", "segment_logsumexp", "ragged_sorted", LONG, MANY, threads=32, carries=SEVERAL | {"chunks": 128})
 fold("carries, several lanes", "segment_var", "ragged_sorted", LONG, MANY, threads=32, carries=SEVERAL)
@@ -228,6 +236,9 @@ for element in ("f32", "bf16", "f64"):
     fold(f"lifted pairs of {element}", "unsorted_segment_softmax_backward", "broadcast", pairs, cached=False)
 narrow("pairs", "segment_softmax_backward", "broadcast", Sample("A6", 700, (2,), 40, samples.outside), MANY)
 narrow("first rows and gaps", "segment_argmax", "ragged_sorted", Sample("A5", 8, (2,), 460, gaps, "f64"), MANY, result="i32")
+narrow("carries of many blocks", *SORTED, of_runs("j", 1, 1, 5, 1400, 0, 3, 700, 9), MANY, carries={})
+fold("staged, carries of many blocks", "segment_var", "ragged_sorted", Sample("S", 700, (2,), 40, samples.outside), MANY, staged=512, carries={})
+fold("staged, a run over many spans", "segment_var", "ragged_sorted", of_runs("S16", 3, 5, 700, 0, 3, 70, 9), MANY, staged=256)
 for blocks, multiprocessors in (("one block", 1), ("many blocks", MANY)):
     fold(f"staged, {blocks}", "segment_var", "ragged_sorted", Sample("S", 700, (2,), 40, samples.outside), multiprocessors, staged=512)
     fold(f"staged, {blocks} of wide rows", "segment_norm2", "ragged_sorted", of_runs("S2", 37, 5, 12, 0, 3, 70, 9), multiprocessors, staged=1024)

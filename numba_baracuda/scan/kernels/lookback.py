@@ -12,12 +12,12 @@ import functools
 from typing import Any
 
 from numba import cuda
-from numba.cuda.types import float32, float64, int32, int64, uint32
+from numba.cuda.types import int32, int64, uint32
 
-from ...device.bits import f32_as_u32, f64_as_i64, i64_as_f64, u32_as_f32
 from ...device.block import reach_of
 from ...device.order import load_relaxed_2, store_relaxed_2
 from ...device.warp import States, fold_of
+from ...kernels.elements import bit_casts
 from ...runtime import jit
 from ..tiling import pieces_of
 
@@ -27,23 +27,12 @@ AGGREGATE, INCLUSIVE_PREFIX = 1, 2
 READ_AHEAD = 2
 
 
-def _bit_casts(kind: Any) -> tuple[Any, Any]:
-    """Functions from the type to the low bits of an int64, and back."""
-    if kind == float32:
-        return jit.device(lambda x: int64(f32_as_u32(x))), jit.device(lambda bits: u32_as_f32(uint32(bits)))
-    if kind == float64:
-        return jit.device(lambda x: f64_as_i64(x)), jit.device(lambda bits: i64_as_f64(bits))
-    if kind == int32:
-        return jit.device(lambda x: int64(uint32(x))), jit.device(lambda bits: int32(bits))
-    return jit.device(lambda x: int64(x)), jit.device(lambda bits: int64(bits))
-
-
 @functools.cache
 def packing_of(kinds: tuple[Any, ...]) -> tuple[int, Any, Any]:
     """(64-bit pieces of a state, ``pack(state, piece)``, ``unpack(statuses, at)``); a status is [piece, flag, piece, flag, …], int64, from ``at``."""
     width, layout = len(kinds), pieces_of([kind.bitwidth for kind in kinds])
     (piece_0, shift_0), (piece_1, shift_1), (piece_2, shift_2), (piece_3, shift_3) = (*layout, *[(-1, 0)] * 3)[:4]
-    (to_0, from_0), (to_1, from_1), (to_2, from_2), (to_3, from_3) = (_bit_casts(kind) for kind in (*kinds, *[kinds[0]] * 3)[:4])
+    (to_0, from_0), (to_1, from_1), (to_2, from_2), (to_3, from_3) = (bit_casts(kind) for kind in (*kinds, *[kinds[0]] * 3)[:4])
 
     @jit.device
     def pack(state: Any, piece: Any) -> Any:

@@ -43,6 +43,7 @@ An element lies at row · row_stride + Σ coordinate · stride, in elements, so 
 * ``dims``: number of trailing axes
 * ``differences``: whether ``counts`` are offsets, whose differences are the counts
 * ``packed``: whether ids, and the permutation if there is one, are contiguous and begin at a multiple of 16 bytes
+* ``looks_back``: whether row blocks look back for the rest of a run that others have begun; else they leave carries
 * ``guarded``: whether the kernel does nothing where ``guard[0]`` is 0
 * ``threads_per_block``: threads; ``items_per_thread``: rows, or vectors, whose loads a lane issues before it uses the first
 
@@ -56,7 +57,9 @@ Parameters of all kernels:
 * ``counts`` [segments]: rows of each segment; ``offsets`` [segments + 1]: the first row of each segment among ids in order
 * ``guard`` [1]: 0 if no result is special; any address where the kernel is not ``guarded``
 * ``carry_ids`` [carries], ``carry_counts`` [carries], ``carry_states`` [carries, columns, scalars of a state]: the id of each carry, the rows that it
-  stands for, and its states; any address where one row block has all rows
+  stands for, and its states; any address where there are none
+* ``run_status``: zeros, where blocks that look back publish their last runs; ``stale_status``: as many words, which they set to zeros; see
+  :mod:`~.lookback`. Any address where no block looks back
 * ``rows``, ``columns``, ``segments``: their number
 * ``tile``: rows that a group, a warp or a block walks; ``row_blocks``: blocks that share the rows; ``chunks``: blocks that share the columns
 * ``empty``: what an empty segment gets; ``correction``: what a corrected monoid takes from a count

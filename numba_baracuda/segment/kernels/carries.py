@@ -15,11 +15,9 @@ from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
 from ..policy_of import fold_carries as policy_of
 from ..tiling import carries_launch
+from .common import NOTHING
 from .gaps import blank_writer
 from .states import lane_scan, run_states_of
-
-#: the id of what lies behind the last carry, and before the first
-_NOTHING = -2
 
 
 @jit.kernel
@@ -78,7 +76,7 @@ def fold_carries(
         """Loads what follows ``entry``; behind the first ``there``, of which there may be none, ids are of nothing, and states are not used."""
         for u in range(unroll):
             at = entry + min(int32(u), int32(there - 1))
-            batch_ids[u] = ids[at] if u < there else int64(_NOTHING)
+            batch_ids[u] = ids[at] if u < there else int64(NOTHING)
             if weighs:
                 batch_counts[u] = counts[at]
             for k in range(0, scalars, load_size):
@@ -166,14 +164,14 @@ def fold_carries(
             offset, column_offset = offset_of(column, shape, output_strides), column * scalars // vector
             begin, mine, more, goes_on, carried_count = entry_block * tile, share, True, False, int64(0)
             # the first carry that the block may read, and what lies behind the last one; of a tile that is joined, its ends
-            low, stop, first_id, last_id = int64(0), entries, int64(_NOTHING), int64(_NOTHING)
+            low, stop, first_id, last_id = int64(0), entries, int64(NOTHING), int64(NOTHING)
             if joins:
                 low, stop = begin, min(begin + tile, entries)
                 first_id, last_id = carry_ids[low], carry_ids[stop - 1]
             reset(carried)
             while more:
                 entry = begin + group * mine
-                end, previous = min(entry + mine, stop + 1), int64(_NOTHING)
+                end, previous = min(entry + mine, stop + 1), int64(NOTHING)
                 if low < entry <= stop:
                     previous = carry_ids[entry - 1]
                 begun, seen, count, lead_count = previous, False, int64(0), int64(0)

@@ -13,6 +13,9 @@ from ...device.build import opaque, ptx
 from ...runtime import jit
 from ..tiling import Tiling
 
+#: the id of what lies behind the last row or carry, and before the first
+NOTHING = -2
+
 
 @jit.device
 def clamp(identifier: Any, segments: Any) -> Any:
@@ -64,11 +67,15 @@ def count_of(differences: bool) -> Any:
 
 
 @jit.device
-def rotate_blocks(block: Any, blocks: Any) -> Any:
-    """The block's index in an order that begins with the last eighth of the blocks.
+def part_of(block: Any, blocks: Any, looks_back: Any) -> Any:
+    """Which of ``blocks`` parts of the rows is the block's: of those that look back its own index, else one in an order that begins with the last
+    eighth of the parts.
 
-    Where ids are sorted by frequency, short runs and gaps crowd at one end. Blocks that meet them take longest and should not start last.
+    Where ids are sorted by frequency, short runs and gaps crowd at one end. Blocks that meet them take longest and should not start last. But
+    a block that looks back waits for all parts before its own, so they must have started.
     """
+    if looks_back:
+        return int64(int32(block))  # of which the compiler keeps 32 bits
     rotated = block + blocks - (blocks >> 3)
     return rotated if rotated < blocks else rotated - blocks
 

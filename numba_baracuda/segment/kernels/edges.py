@@ -9,8 +9,9 @@ from numba import cuda
 from numba.cuda.types import int32, int64, uint32
 
 from ...runtime import jit
-from .common import clamp
+from .common import NOTHING, clamp
 from .gaps import short_gap_fillers
+from .lookback import ids_around, run_finisher_of
 from .states import run_states_of
 
 
@@ -92,19 +93,20 @@ def edge_functions_of(monoid: str, value: str, vector: int, result: str, store_v
 
 
 @functools.cache
-def tile_end_of(monoid: str, value: str, columns: int, result: str, store_vector: int, fills: bool) -> Any:
+def tile_end_of(monoid: str, value: str, columns: int, result: str, store_vector: int, fills: bool, looks_back: bool) -> Any:
     """``end(edge_ids, …, open_states, edge, current, begun, first, length, …)`` where each warp walks a tile, and lane 0 has what is open at its end.
 
     The run of id ``current`` from row ``begun`` of the tile on, whose states are ``open_states``, becomes edge ``edge``. Behind the last row of all a
-    gap is filled. Then the block combines its edges. All threads of the block call it.
+    gap is filled. Then the block combines its edges, and leaves carries or looks back. All threads of the block call it.
     """
     _, save_last_edge, combine_edges = edge_functions_of(monoid, value, columns, result, store_vector)
+    finish_runs = run_finisher_of(monoid, value, columns, result, store_vector)
     fill_short_gap, _ = short_gap_fillers("i64", result, columns, store_vector, fills=fills)
 
     @jit.device
     def end(
-        edge_ids: Any, edge_counts: Any, edge_states: Any, carry_ids: Any, carry_counts: Any, carry_states: Any, open_states: Any,
-        edge: Any, current: Any, begun: Any, first: Any, length: Any, rows: Any,
+        edge_ids: Any, edge_counts: Any, edge_states: Any, carry_ids: Any, carry_counts: Any, carry_states: Any, run_status: Any, open_states: Any,
+        edge: Any, current: Any, begun: Any, ids: Any, first: Any, length: Any, tile: Any, rows: Any,
         segments: Any, block: Any, row_blocks: Any, output: Any, output_row: Any, empty: Any, correction: Any,
     ) -> None:  # fmt: skip
         if cuda.laneid == 0:
@@ -112,11 +114,19 @@ def tile_end_of(monoid: str, value: str, columns: int, result: str, store_vector
             if length > 0 and first + length == rows:
                 fill_short_gap(output, segment, segments, output_row, 0, columns, empty)
             save_last_edge(edge_ids, edge_counts, edge_states, edge, leading, 0, 1, 0, segment, length - begun, open_states)
+        id_before, id_after, edges = int64(NOTHING), int64(NOTHING), cuda.blockDim.x >> 4
+        if looks_back and cuda.threadIdx.x == 0:
+            id_before, id_after = ids_around(ids, 1, block, (edges >> 1) * tile, rows, segments)
         cuda.syncthreads()
-        if cuda.threadIdx.x == 0:
+        if looks_back and cuda.threadIdx.x == 0:
+            finish_runs(
+                edge_ids, edge_counts, edge_states, run_status, open_states, edges, 0, 1, 0, id_before, id_after, 0, 1, columns, segments,
+                block, row_blocks, output, output_row, 0, correction,
+            )  # fmt: skip
+        elif cuda.threadIdx.x == 0:
             combine_edges(
-                edge_ids, edge_counts, edge_states, carry_ids, carry_counts, carry_states, open_states,
-                cuda.blockDim.x >> 4, 0, 1, 0, 0, columns, segments, block, row_blocks, output, output_row, 0, correction,
+                edge_ids, edge_counts, edge_states, carry_ids, carry_counts, carry_states, open_states, edges, 0, 1, 0,
+                0, columns, segments, block, row_blocks, output, output_row, 0, correction,
             )  # fmt: skip
 
     return end

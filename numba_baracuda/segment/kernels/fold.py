@@ -8,6 +8,7 @@ from numba.cuda.types import int32, int64, uint32
 from ...algebra import monoid_of
 from ...core.dtypes import BY_NAME
 from ...device.build import opaque
+from ...device.order import start_number
 from ...device.vector import LOAD_DIRECT, LOAD_ONCE
 from ...kernels.elements import accumulator_type, strided_offset_of
 from ...runtime import jit
@@ -16,9 +17,10 @@ from ..policy import FoldTiles
 from ..policy_of import fold_items
 from ..tiling import Tiling
 from .columns import FAR, columns_loader
-from .common import clamp, last_id_of, rotate_blocks
+from .common import NOTHING, clamp, last_id_of, part_of
 from .edges import edge_functions_of
 from .gaps import gap_filler, share_blocks, short_gap_fillers
+from .lookback import blank_of, ids_around, run_finisher_of
 from .states import heads_behind, run_states_of
 from .sums import open_run_of
 
@@ -26,15 +28,20 @@ from .sums import open_run_of
 @jit.kernel
 def fold_tiles(
     *, monoid: str, value: str, result: str, index: str, vector: int, lanes: int, packed: bool, row_index: str, input_positions: bool, fills: bool,
-    guarded: bool, apart: bool, dims: int, threads_per_block: int = FoldTiles.threads_per_block, items_per_thread: int = 0,
+    guarded: bool, apart: bool, dims: int, looks_back: bool = False, threads_per_block: int = FoldTiles.threads_per_block, items_per_thread: int = 0,
 ) -> Any:  # fmt: skip
     """Folds runs of ids in order: ``output[s] = finish(⊕ lift(input[r]))`` over the rows r with id s.
 
     A group of ``lanes`` lanes walks its tile of rows, each lane its own ``vector`` columns. A run that begins and ends inside the tile is stored at
     once. The first and the last run of each tile, its edges, are saved in shared memory, where the block's first group combines them in order. The
-    first and the last run of the block become carries, which :func:`fold_carries` combines. So shapes and tile fix the order of every fold. Ids that
-    are not in order never lead outside the arrays. Bytes: rows · (columns · value + index) read, segments · columns · result written. Method: tiles
-    with carry-out, as in Merrill and Garland, "Merge-based parallel sparse matrix-vector multiplication" (SC 2016).
+    first and the last run of the block become carries, which :func:`fold_carries` combines; or the block looks back: it publishes a status of its
+    last run, and where its first run ends, combines it with the statuses of the blocks that have the rest. So shapes, tile and ids fix the order of
+    every fold. Ids that are not in order never lead outside the arrays. Bytes: rows · (columns · value + index) read, segments · columns · result
+    written. Method: tiles with carry-out, as in Merrill and Garland, "Merge-based parallel sparse matrix-vector multiplication" (SC 2016), and their
+    "Single-pass parallel prefix scan with decoupled look-back" (2016).
+
+    Blocks that look back have the rows in the order in which they start, so each that a block waits for is running or done. Other blocks begin with
+    the last eighth of the rows: see :func:`~.common.part_of`.
 
     Constants and parameters as :mod:`.` lists them, and
 
@@ -54,6 +61,7 @@ def fold_tiles(
     begin_run, recentre, close_run, run_scalars = open_run.begin, open_run.recentre, open_run.close, open_run.scalars
     groups = threads_per_block // lanes
     save_edge, save_last_edge, combine_edges = edge_functions_of(monoid, value, vector, result, apart=distance)
+    finish_runs, blank = run_finisher_of(monoid, value, vector, result, apart=distance), blank_of(scalars, state_type.bitwidth)
     fill_short_gap, fill_between = short_gap_fillers(index, result, vector, fold.store_vector, distance, fills)
     fill_long_gaps = gap_filler(result, width, dims, threads_per_block, fold.store_vector)
     offset_of = strided_offset_of(dims, contiguous=vector > 1)
@@ -78,7 +86,7 @@ def fold_tiles(
 
     def fold_tiles(
         input: Ptr[value], other: Ptr[value], ids: Ptr[index], permutation: Ptr[row_index or int64], guard: Ptr[int32], output: Ptr[result],
-        carry_ids: Ptr[int64], carry_counts: Ptr[int64], carry_states: Ptr[state_type],
+        carry_ids: Ptr[int64], carry_counts: Ptr[int64], carry_states: Ptr[state_type], run_status: Ptr[int64], stale_status: Ptr[int64],
         rows: int64, columns: int64, segments: int64, tile: int64, row_blocks: int64, chunks: int64, empty: Scalar[accumulator_type(result)],
         correction: Scalar[state_type], ids_step: int64, input_row: int64, other_row: int64, output_row: int64,
         shape: Extents[dims], input_strides: Extents[dims], other_strides: Extents[dims], output_strides: Extents[dims],
@@ -92,15 +100,17 @@ def fold_tiles(
         others = cuda.local.array(others_size, element)
         batch_ids = cuda.local.array(unroll, index_type)
         row_indices = cuda.local.array(unroll, row_index_type)
-        looks, block = share_blocks(row_blocks * chunks)
+        looks, block = share_blocks(row_blocks * chunks, start_number() if looks_back else cuda.blockIdx.x)
         row_block = int64(uint32(block) // uint32(chunks))
         chunk = block - row_block * chunks
+        if looks_back and not looks:
+            blank(stale_status, row_block, chunk, chunks, chunks * lanes)
         if guarded and guard[0] == 0:
             return
         if fills and looks:
             fill_long_gaps(ids, ids_step, output, rows, columns, segments, block, output_row, shape, output_strides, empty)
             return
-        row_block = rotate_blocks(row_block, row_blocks)
+        row_block = part_of(row_block, row_blocks, looks_back)
         group = int32(uint32(cuda.threadIdx.x) // uint32(lanes))
         lane = int32(cuda.threadIdx.x - group * lanes)
         column = chunk * (lanes * vector) + lane * width
@@ -109,6 +119,7 @@ def fold_tiles(
         other_offset = offset_of(column, shape, other_strides) if paired else int64(0)
         output_offset = offset_of(column, shape, output_strides)
         last = index_type(opaque(last_id(segments)))
+        id_before, id_after = int64(NOTHING), int64(NOTHING)
         if column < columns and group < groups:
             first = (row_block * groups + group) * tile
             begin_run(run, first)
@@ -194,17 +205,25 @@ def fold_tiles(
                         append_rows(run, batch, others, row_indices, first + tile_row, inside, int32(tile_row + begin - begun))
                         bit = int32(opaque(following_bit))
                 tile_row = int32(tile_row + unroll)
+            if looks_back and group == 0:
+                id_before, id_after = ids_around(ids, ids_step, row_block, groups * tile, rows, segments)
             segment = clamp(current, segments)
             if length > 0 and first + length == rows:
                 fill_short_gap(output, segment, segments, output_row, output_offset, left, empty)
             close_run(run, length - begun, states)
             save_last_edge(edge_ids, edge_counts, edge_states, edge, leading, 0, lanes, lane, segment, length - begun, states)
         cuda.syncthreads()
-        if group == 0 and column < columns:
-            combine_edges(
-                edge_ids, edge_counts, edge_states, carry_ids, carry_counts, carry_states, states,
-                int32(uint32(cuda.blockDim.x) // uint32(lanes)) << 1, 0, lanes, lane, column, columns, segments, row_block, row_blocks,
+        edges_there = int32(uint32(cuda.blockDim.x) // uint32(lanes)) << 1
+        if looks_back and group == 0 and column < columns:
+            finish_runs(
+                edge_ids, edge_counts, edge_states, run_status, states, edges_there, 0, lanes, lane, id_before, id_after,
+                chunk * lanes + lane, chunks * lanes, columns - column, segments, row_block, row_blocks,
                 output, output_row, output_offset, correction,
+            )  # fmt: skip
+        elif group == 0 and column < columns:
+            combine_edges(
+                edge_ids, edge_counts, edge_states, carry_ids, carry_counts, carry_states, states, edges_there, 0, lanes, lane,
+                column, columns, segments, row_block, row_blocks, output, output_row, output_offset, correction,
             )  # fmt: skip
 
     def launch_config(rows: int, columns: int, segments: int, tile: int) -> tuple[int, int, int]:

@@ -76,13 +76,13 @@ def short_gap_fillers(
 
 
 @jit.device
-def share_blocks(row_blocks: Any) -> Any:
-    """(Whether the block looks for long gaps, its index among those that do or among the ``row_blocks``).
+def share_blocks(row_blocks: Any, number: Any) -> Any:
+    """(Whether block ``number`` looks for long gaps, its index among those that do or among the ``row_blocks``).
 
     The former begin first if they are few, and search ids and store while the latter come and go; many have the device to themselves at the end.
     """
     blocks = int64(cuda.gridDim.x)
-    block = int64(cuda.blockIdx.x) + (row_blocks if blocks - row_blocks <= FEW_BLOCKS else int64(0))
+    block = int64(number) + (row_blocks if blocks - row_blocks <= FEW_BLOCKS else int64(0))
     block = block if block < blocks else block - blocks
     return block >= row_blocks, block if block < row_blocks else block - row_blocks
 

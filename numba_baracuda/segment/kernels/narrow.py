@@ -8,15 +8,17 @@ from numba.cuda.types import int32, int64
 from ...algebra import monoid_of
 from ...core.dtypes import BY_NAME
 from ...device.build import opaque
+from ...device.order import start_number
 from ...device.vector import LOAD_ONCE, STORE_STREAM
 from ...kernels.elements import accumulator_type
 from ...runtime import jit
 from ...runtime.parameters import Ptr, Scalar
 from ..policy import FoldNarrow
 from ..tiling import Tiling
-from .common import clamp, last_id_of, rotate_blocks
+from .common import clamp, last_id_of, part_of
 from .edges import edge_functions_of, tile_end_of
 from .gaps import gap_filler, share_blocks, short_gap_fillers
+from .lookback import blank_of
 from .states import heads_of, lane_scan, run_states_of, states_below
 from .sums import open_run_of
 
@@ -24,15 +26,15 @@ from .sums import open_run_of
 @jit.kernel
 def fold_narrow(
     *, monoid: str, value: str, result: str, index: str, columns: int, share: int, store_vector: int, fills: bool, guarded: bool, clears: bool,
-    threads_per_block: int = FoldNarrow.threads_per_block,
+    looks_back: bool = False, threads_per_block: int = FoldNarrow.threads_per_block,
 ) -> Any:  # fmt: skip
     """Folds runs of ids in order, as :func:`fold_tiles` does, where rows are short and contiguous.
 
     A warp walks its tile, 32 · ``share`` rows at a time. A lane loads ``share`` neighbouring rows by 16-byte loads and folds those from its last head
     on; a head is a row whose id differs from the one before. A segmented scan over the warp then gives each lane the state of its first run so far,
-    and each lane stores the runs that end among its rows. Gaps, edges and carries are those of :func:`fold_tiles`. Shapes and tile fix the order of
-    every fold: rows of a lane, lanes in the tree of the scan, steps. Bytes: rows · (columns · value + index) read, segments · columns · result
-    written. Method: segmented scan as in Sengupta, Harris, Zhang and Owens, "Scan primitives for GPU computing" (Graphics Hardware 2007).
+    and each lane stores the runs that end among its rows. Gaps, edges, carries and statuses are those of :func:`fold_tiles`. Shapes and tile fix the
+    order of every fold: rows of a lane, lanes in the tree of the scan, steps. Bytes: rows · (columns · value + index) read, segments · columns ·
+    result written. Method: segmented scan as in Sengupta, Harris, Zhang and Owens, "Scan primitives for GPU computing" (Graphics Hardware 2007).
 
     Constants and parameters as :mod:`.` lists them, but ``columns`` is a constant; and
 
@@ -50,9 +52,10 @@ def fold_narrow(
     begin_rows, append_row, close_run, run_scalars = open_run.begin, open_run.append, open_run.close, open_run.scalars
     resume, join = open_run.resume, open_run.join
     save_edge, _, _ = edge_functions_of(monoid, value, columns, result, store_vector)
-    end_tiles, heads_among = tile_end_of(monoid, value, columns, result, store_vector, fills), heads_of(share)
+    end_tiles, heads_among = tile_end_of(monoid, value, columns, result, store_vector, fills, looks_back), heads_of(share)
     fill_short_gap, fill_between = short_gap_fillers(index, result, columns, store_vector, fills=fills, many=True)
     fill_long_gaps = gap_filler(result, store_vector, 1, threads_per_block, many=True)
+    blank = blank_of(scalars, state_type.bitwidth)
     last_id = last_id_of(index)
     wide, wide_ids = BY_NAME[value].vector, BY_NAME[index].vector
     load, load_ids, store = LOAD_ONCE[wide], LOAD_ONCE[wide_ids], STORE_STREAM[wide]
@@ -64,8 +67,8 @@ def fold_narrow(
 
     def fold_narrow(
         input: Ptr[value], other: Ptr[value], ids: Ptr[index], guard: Ptr[int32], cleared: Ptr[value], output: Ptr[result],
-        carry_ids: Ptr[int64], carry_counts: Ptr[int64], carry_states: Ptr[state_type],
-        rows: int64, segments: int64, tile: int64, row_blocks: int64, empty: Scalar[accumulator_type(result)],
+        carry_ids: Ptr[int64], carry_counts: Ptr[int64], carry_states: Ptr[state_type], run_status: Ptr[int64],
+        stale_status: Ptr[int64], rows: int64, segments: int64, tile: int64, row_blocks: int64, empty: Scalar[accumulator_type(result)],
         correction: Scalar[state_type], output_row: int64,
     ) -> None:  # fmt: skip
         edge_ids = cuda.shared.array(edges, int64)
@@ -80,13 +83,15 @@ def fold_narrow(
         others = cuda.local.array(others_size, element)
         batch_ids = cuda.local.array(share, index_type)
         zeros = cuda.local.array(wide, element)
-        looks, block = share_blocks(row_blocks)
+        looks, block = share_blocks(row_blocks, start_number() if looks_back else cuda.blockIdx.x)
+        if looks_back and not looks:
+            blank(stale_status, block, 0, 1, 1)
         if guarded and guard[0] == 0:
             return
         if fills and looks:
             fill_long_gaps(ids, 1, output, rows, columns, segments, block, output_row, (columns,), (1,), empty)
             return
-        block = rotate_blocks(block, row_blocks)
+        block = part_of(block, row_blocks, looks_back)
         warp, lane = int32(cuda.threadIdx.x >> 5), int32(cuda.laneid)
         below = int32((1 << lane) - 1)
         first = (block * warps + warp) * tile
@@ -175,8 +180,8 @@ def fold_narrow(
                 open_states[k] = cuda.shfl_sync(-1, states[k], 31)
             position = int32(opaque(position + step))
         end_tiles(
-            edge_ids, edge_counts, edge_states, carry_ids, carry_counts, carry_states, open_states, edge, current, begun, first, length, rows,
-            segments, block, row_blocks, output, output_row, empty, correction,
+            edge_ids, edge_counts, edge_states, carry_ids, carry_counts, carry_states, run_status, open_states, edge, current, begun,
+            ids, first, length, tile, rows, segments, block, row_blocks, output, output_row, empty, correction,
         )  # fmt: skip
 
     def launch_config(rows: int, segments: int, tile: int) -> tuple[int, int, int]:

@@ -8,6 +8,7 @@ from numba.cuda.types import int16, int32, int64
 from ...algebra import SUM, monoid_of
 from ...core.dtypes import BY_NAME
 from ...device.build import opaque, pointer_at
+from ...device.order import start_number
 from ...device.vector import LOAD_DIRECT, LOAD_ONCE, LOAD_SHARED, STORE_SHARED, STORE_STREAM
 from ...device.warp import warp_scan
 from ...kernels.elements import accumulator_type
@@ -15,9 +16,10 @@ from ...runtime import jit
 from ...runtime.parameters import Ptr, Scalar
 from ..policy import FoldShortRuns
 from ..tiling import Tiling
-from .common import clamp, last_id_of, rotate_blocks
+from .common import clamp, last_id_of, part_of
 from .edges import edge_functions_of, tile_end_of
 from .gaps import gap_filler, share_blocks, short_gap_fillers
+from .lookback import blank_of
 from .states import heads_of, lane_scan, run_states_of, states_below
 from .sums import open_run_of
 
@@ -31,16 +33,17 @@ def place_of(number: Any) -> Any:
 @jit.kernel
 def fold_short_runs(
     *, monoid: str, value: str, result: str, index: str, columns: int, share: int, vector: int, row_index: str, input_positions: bool,
-    store_vector: int, fills: bool, guarded: bool, clears: bool, threads_per_block: int = FoldShortRuns.threads_per_block,
+    store_vector: int, fills: bool, guarded: bool, clears: bool, looks_back: bool = False,
+    threads_per_block: int = FoldShortRuns.threads_per_block,
 ) -> Any:  # fmt: skip
     """Folds runs of ids in order, as :func:`fold_tiles` does, where rows are short, and permuted or in short runs.
 
     A warp walks its tile, 32 · ``share`` rows at a time. A lane loads ``share`` neighbouring rows, contiguous ones by 16-byte loads, and folds them
     from each of its heads on; a head is a row whose id differs from the one before. The states of the runs that end among its rows go to shared
     memory. A segmented scan over the warp gives each lane the state of its first run so far, for the first of these. Then the lanes share the ended
-    runs, and store neighbouring results together. Gaps, edges and carries are those of :func:`fold_tiles`. Shapes and tile fix the order of every
-    fold: rows of a lane, lanes in the tree of the scan, steps. Bytes: rows · (columns · value + index) read, segments · columns · result written.
-    Method: segmented scan as in Sengupta, Harris, Zhang and Owens, "Scan primitives for GPU computing" (Graphics Hardware 2007).
+    runs, and store neighbouring results together. Gaps, edges, carries and statuses are those of :func:`fold_tiles`. Shapes and tile fix the order of
+    every fold: rows of a lane, lanes in the tree of the scan, steps. Bytes: rows · (columns · value + index) read, segments · columns · result
+    written. Method: segmented scan as in Sengupta, Harris, Zhang and Owens, "Scan primitives for GPU computing" (Graphics Hardware 2007).
 
     Constants and parameters as :mod:`.` lists them, but ``columns`` is a constant; and
 
@@ -60,9 +63,10 @@ def fold_short_runs(
     open_run = open_run_of(monoid, value, columns, result, store_vector=store_vector)
     begin_rows, append_row, close_run, run_scalars = open_run.begin, open_run.append, open_run.close, open_run.scalars
     save_edge, _, _ = edge_functions_of(monoid, value, columns, result, store_vector)
-    end_tiles, heads_among = tile_end_of(monoid, value, columns, result, store_vector, fills), heads_of(share)
+    end_tiles, heads_among = tile_end_of(monoid, value, columns, result, store_vector, fills, looks_back), heads_of(share)
     fill_short_gap, fill_between = short_gap_fillers(index, result, columns, store_vector, fills=fills, many=True)
     fill_long_gaps = gap_filler(result, store_vector, 1, threads_per_block, many=True)
+    blank = blank_of(scalars, state_type.bitwidth)
     last_id, unsigned, load_shared, store_shared = last_id_of(index), jit.SCALARS["u" + index[1:]], LOAD_SHARED[1], STORE_SHARED[1]
     wide, wide_ids = BY_NAME[value].vector, BY_NAME[index].vector
     load, load_ids, store = LOAD_ONCE[wide], LOAD_ONCE[wide_ids], STORE_STREAM[wide]
@@ -81,8 +85,8 @@ def fold_short_runs(
 
     def fold_short_runs(
         input: Ptr[value], other: Ptr[value], ids: Ptr[index], permutation: Ptr[row_index or int64], guard: Ptr[int32], cleared: Ptr[value],
-        output: Ptr[result], carry_ids: Ptr[int64], carry_counts: Ptr[int64], carry_states: Ptr[state_type],
-        rows: int64, segments: int64, tile: int64, row_blocks: int64, empty: Scalar[accumulator_type(result)],
+        output: Ptr[result], carry_ids: Ptr[int64], carry_counts: Ptr[int64], carry_states: Ptr[state_type], run_status: Ptr[int64],
+        stale_status: Ptr[int64], rows: int64, segments: int64, tile: int64, row_blocks: int64, empty: Scalar[accumulator_type(result)],
         correction: Scalar[state_type], input_row: int64, other_row: int64, output_row: int64,
     ) -> None:  # fmt: skip
         edge_ids = cuda.shared.array(edges, int64)
@@ -103,18 +107,23 @@ def fold_short_runs(
         one_id = cuda.local.array(1, index_type)
         one_row = cuda.local.array(1, int16)
         zeros = cuda.local.array(wide, element)
-        looks, block = share_blocks(row_blocks)
+        looks, block = share_blocks(row_blocks, start_number() if looks_back else cuda.blockIdx.x)
+        if looks_back and not looks:
+            blank(stale_status, block, 0, 1, 1)
         if guarded and guard[0] == 0:
             return
         if fills and looks:
             fill_long_gaps(ids, 1, output, rows, columns, segments, block, output_row, (columns,), (1,), empty)
             return
-        block = rotate_blocks(block, row_blocks)
+        block = part_of(block, row_blocks, looks_back)
         warp, lane = int32(cuda.threadIdx.x >> 5), int32(cuda.laneid)
         up_to, room = int32((2 << lane) - 1), int32(warp * (33 * share))
         held_states, held_ids, held_rows = pointer_at(ended_states, room), pointer_at(next_ids, room), pointer_at(next_rows, room)
         first = (block * warps + warp) * tile
         length = int32(max(min(tile, rows - first), 0))
+        if looks_back:
+            # from lane 0, which keeps the compiler from computing it anew wherever it is used
+            length = cuda.shfl_sync(-1, length, 0)
         # the run that is open between steps, the same in all lanes: id, first row, states
         leading, last = int32(2 * warp), index_type(opaque(last_id(segments)))
         most = unsigned(unsigned(last) + unsigned(1))
@@ -230,8 +239,8 @@ def fold_short_runs(
                 open_states[k] = cuda.shfl_sync(-1, states[k], 31)
             position = int32(opaque(position + step))
         end_tiles(
-            edge_ids, edge_counts, edge_states, carry_ids, carry_counts, carry_states, open_states, edge, current, begun, first, length, rows,
-            segments, block, row_blocks, output, output_row, empty, correction,
+            edge_ids, edge_counts, edge_states, carry_ids, carry_counts, carry_states, run_status, open_states, edge, current, begun,
+            ids, first, length, tile, rows, segments, block, row_blocks, output, output_row, empty, correction,
         )  # fmt: skip
 
     def launch_config(rows: int, segments: int, tile: int) -> tuple[int, int, int]:

@@ -8,6 +8,7 @@ from numba.cuda.types import int32, int64, uint16, uint32
 from ...algebra import monoid_of
 from ...core.dtypes import BY_NAME
 from ...device.build import opaque, pointer_at
+from ...device.order import start_number
 from ...device.stage import await_copies, commit_copies, copy_async
 from ...device.vector import LOAD_SHARED
 from ...kernels.elements import accumulator_type
@@ -15,9 +16,10 @@ from ...runtime import jit
 from ...runtime.parameters import Ptr, Scalar
 from ..policy import FoldStaged
 from ..tiling import Tiling
-from .common import clamp, half_row_of, last_id_of, rotate_blocks
+from .common import NOTHING, clamp, half_row_of, last_id_of, part_of
 from .edges import edge_functions_of
 from .gaps import gap_filler, share_blocks, short_gap_fillers
+from .lookback import blank_of, ids_around, run_finisher_of
 from .states import heads_behind, run_states_of
 from .sums import open_run_of
 from .walk import run_walker_of
@@ -53,15 +55,15 @@ def begin_copies(array: Any, first: Any, count: Any, size: Any, shared: Any, at:
 
 @jit.kernel
 def fold_staged(
-    *, monoid: str, value: str, result: str, index: str, vector: int, fills: bool, guarded: bool,
+    *, monoid: str, value: str, result: str, index: str, vector: int, fills: bool, guarded: bool, looks_back: bool = False,
     threads_per_block: int = FoldStaged.threads_per_block, items_per_thread: int = FoldStaged.items_per_thread,
 ) -> Any:  # fmt: skip
     """Folds runs of ids in order, as :func:`fold_tiles` does, where rows are contiguous.
 
     A warp walks its ``tile`` rows, ``stage`` rows at a time, which it copies to shared memory by 16 bytes while other warps fold. It lists the heads
     among them, rows whose id differs from the one before. Then each lane takes ``vector`` columns of a run, or of every 2ⁿ-th row of it where runs
-    are few, and such lanes combine their states in a tree. The run that is open between stages has its states in shared memory. Gaps, edges and
-    carries are those of :func:`fold_tiles`. Shapes, tile, stage and ids fix the order of every fold. Dynamic shared memory: see
+    are few, and such lanes combine their states in a tree. The run that is open between stages has its states in shared memory. Gaps, edges,
+    carries and statuses are those of :func:`fold_tiles`. Shapes, tile, stage and ids fix the order of every fold. Dynamic shared memory: see
     :func:`~..tiling.staged_bytes`. Bytes: rows · (columns · value + index) read, segments · columns · result written.
 
     Constants and parameters as :mod:`.` lists them, where columns of input and output are contiguous, and rows of the input, too; and
@@ -81,6 +83,7 @@ def fold_staged(
     crowded = monoid_of(monoid).any_pivot and vector * size == 16
     walk = run_walker_of(monoid, value, vector, result, items_per_thread // 2 if crowded else items_per_thread)
     save_edge, save_last_edge, combine_edges = edge_functions_of(monoid, value, vector, result)
+    finish_runs, blank = run_finisher_of(monoid, value, vector, result), blank_of(scalars, state_type.bitwidth)
     fill_short_gap, fill_between = short_gap_fillers(index, result, vector, fold.store_vector, fills=fills)
     fill_long_gaps = gap_filler(result, vector, 1, threads_per_block, fold.store_vector)
     await_stage = await_copies(0)
@@ -92,7 +95,7 @@ def fold_staged(
 
     def fold_staged(
         input: Ptr[value], ids: Ptr[index], guard: Ptr[int32], output: Ptr[result],
-        carry_ids: Ptr[int64], carry_counts: Ptr[int64], carry_states: Ptr[state_type],
+        carry_ids: Ptr[int64], carry_counts: Ptr[int64], carry_states: Ptr[state_type], run_status: Ptr[int64], stale_status: Ptr[int64],
         rows: int64, columns: int64, segments: int64, tile: int64, stage: int64, row_blocks: int64, width: int64, reciprocal: int64,
         empty: Scalar[accumulator_type(result)], correction: Scalar[state_type], output_row: int64,
     ) -> None:  # fmt: skip
@@ -108,13 +111,15 @@ def fold_staged(
         run = cuda.local.array(run_scalars, state_type)
         states = cuda.local.array(scalars, state_type)
         scratch = cuda.local.array(scalars, state_type)
-        looks, block = share_blocks(row_blocks)
+        looks, block = share_blocks(row_blocks, start_number() if looks_back else cuda.blockIdx.x)
+        if looks_back and not looks:
+            blank(stale_status, block, 0, 1, width)
         if guarded and guard[0] == 0:
             return
         if fills and looks:
             fill_long_gaps(ids, 1, output, rows, columns, segments, block, output_row, (columns,), (1,), empty)
             return
-        block = rotate_blocks(block, row_blocks)
+        block = part_of(block, row_blocks, looks_back)
         warp, lane = int32(cuda.threadIdx.x >> 5), int32(cuda.laneid)
         row_size, step, wide = int32(columns), int32(stage), int32(width)
         # what each warp has of dynamic shared memory: rows of a stage, their ids; behind those of all warps states of edges, then heads
@@ -242,14 +247,23 @@ def fold_staged(
                 edge_ids, edge_counts, shared_states, edge, leading, first_state, wide, column, segment, length - begun, states
             )  # fmt: skip
             column = int32(opaque(column + 32))
+        column, id_before, id_after = int32(cuda.threadIdx.x), int64(NOTHING), int64(NOTHING)
+        if looks_back and column < wide:
+            id_before, id_after = ids_around(ids, 1, block, warps * tile, rows, segments)
         cuda.syncthreads()
-        column = int32(cuda.threadIdx.x)
         while column < wide:
-            combine_edges(
-                edge_ids, edge_counts, shared_states, carry_ids, carry_counts, carry_states, states,
-                cuda.blockDim.x >> 4, first_state, wide, column, column * vector, columns, segments, block, row_blocks,
-                output, output_row, int64(column * vector), correction,
-            )  # fmt: skip
+            if looks_back:
+                finish_runs(
+                    edge_ids, edge_counts, shared_states, run_status, states, cuda.blockDim.x >> 4, first_state, wide, column, id_before, id_after,
+                    column, wide, columns - column * vector, segments, block, row_blocks,
+                    output, output_row, int64(column * vector), correction,
+                )  # fmt: skip
+            else:
+                combine_edges(
+                    edge_ids, edge_counts, shared_states, carry_ids, carry_counts, carry_states, states,
+                    cuda.blockDim.x >> 4, first_state, wide, column, column * vector, columns, segments, block, row_blocks,
+                    output, output_row, int64(column * vector), correction,
+                )  # fmt: skip
             column = int32(opaque(column + threads_per_block))
 
     def launch_config(rows: int, segments: int, tile: int) -> tuple[int, int, int]:

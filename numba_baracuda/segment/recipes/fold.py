@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ...algebra import KernelMonoid
+from ...core.axes import ceil_div
 from ...core.dtypes import BY_NAME
-from ...core.op import NULL, Launch, Layout, Op, Recipe, Slot, Step, Target
+from ...core.op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Step, Target
 from ...core.policy import constants, tuned
 from ...core.sizes import plain
 from .. import policy, policy_of
@@ -15,6 +16,7 @@ from ..tiling import Tiling, half_reciprocal_of, staged_bytes, staged_rows, vect
 from .carries import carries_steps, carry_arguments
 from .common import Rows, check_slots, checks, kernel_spec, only_checks, taken
 from .order import Order, as_given, key_slots, keys, order_of, scratch_slot, sort
+from .statuses import STALE, STATUS, in_turn, status_arguments, status_slots
 
 if TYPE_CHECKING:
     from ..descriptor import SegmentDescriptor
@@ -82,13 +84,13 @@ def narrow_plan(descriptor: SegmentDescriptor, fold: SegmentFold) -> policy.Fold
 
 
 def fold_steps(descriptor: SegmentDescriptor, target: Target, fold: SegmentFold) -> tuple[list[Step], list[Slot]]:
-    """The launches of a fold over ids in order, and the slots of the carries between them."""
+    """The launches of a fold over ids in order, and the slots of their statuses, or of the carries between them. See :func:`.statuses.in_turn`."""
     plan, rows = narrow_plan(descriptor, fold), Rows(descriptor, *fold.all_layouts)
     staged = _staged(descriptor, target, rows, plan, fold)
-    if staged:
-        launch, tiling = staged
-    else:
-        launch, tiling = _narrow(descriptor, target, rows, plan, fold) if plan else _tiles(descriptor, target, rows, fold)
+    made = staged or (_narrow(descriptor, target, rows, plan, fold) if plan else _tiles(descriptor, target, rows, fold))
+    launch, tiling, statuses = made
+    if statuses:
+        return [Clear(STATUS, twin=STALE), launch], statuses
     # whether permuted rows are narrow depends on their layout, and the workspace must do for every layout
     exact = plan is not None and not fold.order.row_index
     most = tiling.entries if exact else _most_entries(descriptor, target)
@@ -111,8 +113,11 @@ def _launch(tiling: Tiling, descriptor: SegmentDescriptor, fold: SegmentFold) ->
     return tiling.fold_launch(descriptor.num_segments) if fold.fills else tiling.launch
 
 
-def _tiles(descriptor: SegmentDescriptor, target: Target, rows: Rows, fold: SegmentFold) -> tuple[Launch, Tiling]:
-    """The launch where lanes share the columns, and its tiling. Halves the vector of ``rows`` where wide loads are slower."""
+def _tiles(descriptor: SegmentDescriptor, target: Target, rows: Rows, fold: SegmentFold) -> tuple[Launch, Tiling, list[Slot]]:
+    """The launch where lanes share the columns, its tiling, and the slots of statuses, if its blocks look back.
+
+    Halves the vector of ``rows`` where wide loads are slower.
+    """
     value, order, monoid, usual = descriptor.element, fold.order, fold.monoid, tuned(policy.FoldTiles())
     spread = rows.spread(policy_of.fold_apart(value, monoid), usual.min_group_apart)
     rows, apart = spread or rows, spread is not None
@@ -129,26 +134,29 @@ def _tiles(descriptor: SegmentDescriptor, target: Target, rows: Rows, fold: Segm
     )  # fmt: skip
     state_bytes = monoid.width * BY_NAME[fold.state_of(value)].itemsize if _short(descriptor) else 0
     tiling = Tiling.of(plan, descriptor.num_inputs, rows.columns, rows.vector, BY_NAME[value].itemsize, target.multiprocessors, state_bytes)
+    chunks = ceil_div(plain(ceil_div(rows.columns, rows.vector)), tiling.lanes)
+    statuses = status_slots(descriptor.num_inputs, tiling.row_blocks, chunks * tiling.lanes, rows.vector, monoid, fold.state_of(value))
     spec = rows.spec(
         "fold_tiles", tiling, plan.min_blocks_per_multiprocessor, monoid=monoid.name, value=value, result=fold.result, index=order.index,
         packed=order.packed, row_index=order.row_index, input_positions=fold.input_positions, fills=fold.fills, guarded=fold.guarded,
-        apart=apart, **constants(plan),
+        apart=apart, looks_back=bool(statuses), **constants(plan),
     )  # fmt: skip
     other, second = (fold.other[0], 2) if fold.other else (NULL, 0)
     arguments = {
         "input": fold.source, "other": other, "ids": order.ids, "permutation": order.permutation, "guard": fold.guard, "output": fold.output,
-        **carry_arguments(tiling.row_blocks > 1), "rows": descriptor.num_inputs, "columns": rows.columns, "segments": descriptor.num_segments,
-        "tile": tiling.tile, "row_blocks": tiling.row_blocks, "chunks": tiling.chunks, "empty": fold.empty, "correction": taken(descriptor, monoid),
-        "ids_step": order.step, "input_row": rows.steps[0], "other_row": rows.steps[second], "output_row": rows.steps[1], "shape": rows.shape,
+        **carry_arguments(tiling.row_blocks > 1 and not statuses), **status_arguments(statuses), "rows": descriptor.num_inputs,
+        "columns": rows.columns, "segments": descriptor.num_segments, "tile": tiling.tile, "row_blocks": tiling.row_blocks,
+        "chunks": tiling.chunks, "empty": fold.empty, "correction": taken(descriptor, monoid), "ids_step": order.step,
+        "input_row": rows.steps[0], "other_row": rows.steps[second], "output_row": rows.steps[1], "shape": rows.shape,
         "input_strides": rows.strides[0], "other_strides": rows.strides[second], "output_strides": rows.strides[1],
     }  # fmt: skip
-    return Launch(spec, _launch(tiling, descriptor, fold), arguments), tiling
+    return Launch(spec, _launch(tiling, descriptor, fold), arguments), tiling, statuses
 
 
 def _narrow(
     descriptor: SegmentDescriptor, target: Target, rows: Rows, usual: policy.FoldNarrow, fold: SegmentFold
-) -> tuple[Launch, Tiling]:  # fmt: skip
-    """The launch where lanes share the rows, and its tiling."""
+) -> tuple[Launch, Tiling, list[Slot]]:  # fmt: skip
+    """The launch where lanes share the rows, its tiling, and the slots of statuses, if its blocks look back."""
     value, order, columns, results = descriptor.element, fold.order, rows.columns, fold.monoid.results
     plan = policy_of.fold_narrow(target, value, order.index, columns, fold.monoid, usual)
     tiling, (name, second) = Tiling.of_narrow(plan, descriptor.num_inputs, target.multiprocessors), (fold.other[0], 2) if fold.other else (NULL, 0)
@@ -159,23 +167,25 @@ def _narrow(
         kernel, options = "fold_short_runs", {"row_index": order.row_index, "input_positions": fold.input_positions}
         options["vector"] = vector_for(BY_NAME[value].itemsize, columns, *operands) if permuted else 1
         more = {"permutation": order.permutation, "input_row": rows.steps[0], "other_row": rows.steps[second]}
+    statuses = status_slots(descriptor.num_inputs, tiling.row_blocks, 1, columns, fold.monoid, fold.state_of(value))
     spec = kernel_spec(
         kernel, tiling.threads, plan.min_blocks_per_multiprocessor, monoid=fold.monoid.name, value=value, result=fold.result, index=order.index,
         columns=columns, share=plan.items_per_thread, store_vector=store_vector, fills=fold.fills, guarded=fold.guarded,
-        clears=fold.cleared != NULL, **options, **constants(plan),
+        clears=fold.cleared != NULL, looks_back=bool(statuses), **options, **constants(plan),
     )  # fmt: skip
     arguments = {
         "input": fold.source, "other": name, "ids": order.ids, "guard": fold.guard, "cleared": fold.cleared, "output": fold.output,
-        **carry_arguments(tiling.row_blocks > 1), "rows": descriptor.num_inputs, "segments": descriptor.num_segments, "tile": tiling.tile,
-        "row_blocks": tiling.row_blocks, "empty": fold.empty, "correction": taken(descriptor, fold.monoid), "output_row": rows.steps[1], **more,
+        **carry_arguments(tiling.row_blocks > 1 and not statuses), **status_arguments(statuses), "rows": descriptor.num_inputs,
+        "segments": descriptor.num_segments, "tile": tiling.tile, "row_blocks": tiling.row_blocks, "empty": fold.empty,
+        "correction": taken(descriptor, fold.monoid), "output_row": rows.steps[1], **more,
     }  # fmt: skip
-    return Launch(spec, _launch(tiling, descriptor, fold), arguments), tiling
+    return Launch(spec, _launch(tiling, descriptor, fold), arguments), tiling, statuses
 
 
 def _staged(
     descriptor: SegmentDescriptor, target: Target, rows: Rows, narrow: policy.FoldNarrow | None, fold: SegmentFold
-) -> tuple[Launch, Tiling] | None:  # fmt: skip
-    """The launch of rows by way of shared memory, and its tiling; None where rows are not for it.
+) -> tuple[Launch, Tiling, list[Slot]] | None:  # fmt: skip
+    """The launch of rows by way of shared memory, its tiling, and the slots of statuses, if its blocks look back; None where rows are not for it.
 
     Contiguous rows of few columns are, with heavy states or where they are no vectors of 16 bytes; ``narrow`` ones, whose policy that is, in long
     runs only with sums about a pivot, and in short runs only with sums about any pivot, which divide for each run, and where a lane has all columns;
@@ -197,19 +207,21 @@ def _staged(
     if not (fits and stage):
         return None
     tiling = Tiling.of_staged(plan, descriptor.num_inputs, stage, target.multiprocessors)
+    statuses = status_slots(descriptor.num_inputs, tiling.row_blocks, plain(width), vector, monoid, fold.state_of(value.name))
     spec = kernel_spec(
         "fold_staged", tiling.threads, plan.min_blocks_per_multiprocessor, monoid=monoid.name, value=descriptor.element, result=fold.result,
-        index=order.index, vector=vector, fills=fold.fills, guarded=fold.guarded, **constants(plan),
+        index=order.index, vector=vector, fills=fold.fills, guarded=fold.guarded, looks_back=bool(statuses), **constants(plan),
     )  # fmt: skip
     arguments = {
-        "input": fold.source, "ids": order.ids, "guard": fold.guard, "output": fold.output, **carry_arguments(tiling.row_blocks > 1),
+        "input": fold.source, "ids": order.ids, "guard": fold.guard, "output": fold.output,
+        **carry_arguments(tiling.row_blocks > 1 and not statuses), **status_arguments(statuses),
         "rows": descriptor.num_inputs, "columns": rows.columns, "segments": descriptor.num_segments, "tile": tiling.tile, "stage": stage,
         "row_blocks": tiling.row_blocks, "width": width, "reciprocal": half_reciprocal_of(width), "empty": fold.empty,
         "correction": taken(descriptor, monoid), "output_row": rows.steps[1],
     }  # fmt: skip
     blocks, threads, _ = _launch(tiling, descriptor, fold)
     states = rows.columns * monoid.width * BY_NAME[fold.state_of(value.name)].itemsize
-    return Launch(spec, (blocks, threads, staged_bytes(plan, stage, row_bytes, id_bytes, states)), arguments), tiling
+    return Launch(spec, (blocks, threads, staged_bytes(plan, stage, row_bytes, id_bytes, states)), arguments), tiling, statuses
 
 
 def ragged(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
@@ -218,7 +230,7 @@ def ragged(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], ta
         return only_checks(op, descriptor, layouts)
     order = order_of(op, descriptor, layouts, target)
     steps, slots = fold_steps(descriptor, target, SegmentFold.of(op, descriptor, layouts, order))
-    return Recipe((*checks(op, descriptor, layouts), *order.steps, *steps), (*check_slots(descriptor), *order.slots, *slots))
+    return in_turn((*checks(op, descriptor, layouts), *order.steps, *steps), (*check_slots(descriptor), *order.slots, *slots))
 
 
 def sorted_pairs(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
@@ -230,7 +242,7 @@ def sorted_pairs(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layou
     if not rows * descriptor.embedding_dim * descriptor.num_segments or not source.is_contiguous(0):
         return ragged(op, descriptor, layouts, target)
     steps, slots = pair_steps(descriptor, layouts, target, SegmentFold.of(op, descriptor, layouts, as_given(descriptor, layouts)))
-    return Recipe((*checks(op, descriptor, layouts), *steps), (*check_slots(descriptor), *slots))
+    return in_turn((*checks(op, descriptor, layouts), *steps), (*check_slots(descriptor), *slots))
 
 
 def pair_steps(
