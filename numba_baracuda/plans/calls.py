@@ -112,7 +112,7 @@ class Calls:
                 done = self._exactly(exact, inputs, sizes, context, outs, stream, workspace)
                 calls.learn(lambda: self._trace(views, len(inputs), sizes, context, workspace is not None))
                 return done
-            if all([view.form.shared for view in views]):
+            if all(view.form.shared for view in views):
                 frames.keep(exact, bound)
         if outs is not None:
             bound.check_aliasing(pointers, views)

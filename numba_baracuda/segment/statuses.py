@@ -6,6 +6,8 @@ from ..core.axes import ceil_div
 
 #: a span of blocks has 2 ** SPAN_BITS parts
 SPAN_BITS = 2
+#: row blocks that may wait for the same one at a time: spans have at most 4 ** 8 blocks, as statuses take 16 bytes and more of 2 MiB
+MOST_WAITING = 9
 #: more rows than a status of 32-bit states can count
 STATUS_ROWS = 1 << 29
 
@@ -23,3 +25,12 @@ def statuses_of(row_blocks: int) -> int:
 def most_blocks(statuses: int) -> int:
     """The most row blocks of which :func:`statuses_of` is at most ``statuses``."""
     return (3 * statuses + 2) // 4
+
+
+def early_blocks(row_blocks: int, chunks: int, multiprocessors: int, looks_back: bool) -> int:
+    """How many row blocks, the last ones, start first: an eighth.
+
+    Of those that look back, a few wait for a block that starts last: the one in which its last run ends, and the last of each span across that place.
+    They must leave others room to run, so that all start at some time; else no block starts early.
+    """
+    return 0 if looks_back and MOST_WAITING * chunks >= multiprocessors else row_blocks >> 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 import references
 import samples
+import sass
 from kinds import KINDS, Kind
 from numba.cuda import types
 from samples import Sample
@@ -27,7 +29,7 @@ from numba_baracuda.emulator import races
 from numba_baracuda.plans.launches import KernelLaunch
 from numba_baracuda.plans.plan import Plan
 from numba_baracuda.plans.tuning import using
-from numba_baracuda.runtime import driver
+from numba_baracuda.runtime import cache, driver
 from numba_baracuda.segment import statuses
 from numba_baracuda.segment.kernels import lookback
 from numba_baracuda.segment.policy import FoldLookback, FoldNarrow, FoldShortRuns, FoldStaged, FoldTiles
@@ -356,6 +358,25 @@ def test_folds_look_back_where_their_statuses_fit(rows: int, columns: int, kerne
     assert [step.spec.kernel if isinstance(step, Launch) else type(step).__name__ for step in steps] == kernels
     with using(FoldLookback, max_status_bytes=1):
         assert not any(isinstance(step, Clear) for step in steps_of(rows, columns))
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize(("op", "columns"), [("segment_sum", 1), ("segment_sum", 7), ("segment_mean", 64), ("segment_argmax", 33)])
+def test_statuses_are_read_whole(op: str, columns: int) -> None:
+    """A part that is read apart from its flag may be older than that."""
+    launch = steps_of(200_000, columns, op)[-1]
+    loads = re.findall(r"\bLDG\.\S*STRONG\S*", sass.disassemble(cache.cubin(launch.spec.plain(), CARD.arch)))
+    assert loads and all(".128." in load for load in loads)
+
+
+@pytest.mark.parametrize("multiprocessors", [10, 20, 132])
+def test_blocks_that_wait_for_one_that_starts_last_leave_others_room(multiprocessors: int) -> None:
+    """One in which a run ends and the last of each span, of 4 blocks to as many as there are, in each chunk of columns."""
+    spans = max(level for level in range(20) if 4**level <= statuses.most_blocks(TWIN_BYTES // 16))
+    for chunks in (1, 2, 13, 14, 40):
+        early = statuses.early_blocks(1000, chunks, multiprocessors, True)
+        assert early == (125 if (spans + 1) * chunks < multiprocessors else 0)
+        assert statuses.early_blocks(1000, chunks, multiprocessors, False) == 125
 
 
 def test_a_status_of_32_bits_counts_no_more_rows_than_it_can() -> None:

@@ -61,7 +61,8 @@ Parameters of all kernels:
 * ``run_status``: zeros, where blocks that look back publish their last runs; ``stale_status``: as many words, which they set to zeros; see
   :mod:`~.lookback`. Any address where no block looks back
 * ``rows``, ``columns``, ``segments``: their number
-* ``tile``: rows that a group, a warp or a block walks; ``row_blocks``: blocks that share the rows; ``chunks``: blocks that share the columns
+* ``tile``: rows that a group, a warp or a block walks; ``row_blocks``: blocks that share the rows; ``chunks``: blocks that share the columns;
+  ``early``: how many row blocks, the last ones, start first
 * ``empty``: what an empty segment gets; ``correction``: what a corrected monoid takes from a count
 * ``ids_step``: elements from one id to the next; ``input_row``, ``source_row``, ``output_row``: elements from one row of the operand to the next
 * ``shape`` [dims]: extents of the trailing axes; ``input_strides``, ``source_strides``, ``output_strides`` [dims]: strides of these axes

@@ -67,17 +67,13 @@ def count_of(differences: bool) -> Any:
 
 
 @jit.device
-def part_of(block: Any, blocks: Any, looks_back: Any) -> Any:
-    """Which of ``blocks`` parts of the rows is the block's: of those that look back its own index, else one in an order that begins with the last
-    eighth of the parts.
+def part_of(block: Any, blocks: Any, early: Any) -> Any:
+    """Which of ``blocks`` parts of the rows is the block's, in an order that begins with the last ``early`` parts.
 
-    Where ids are sorted by frequency, short runs and gaps crowd at one end. Blocks that meet them take longest and should not start last. But
-    a block that looks back waits for all parts before its own, so they must have started.
+    Where ids are sorted by frequency, short runs and gaps crowd at one end. Blocks that meet them take longest and should not start last.
     """
-    if looks_back:
-        return int64(int32(block))  # of which the compiler keeps 32 bits
-    rotated = block + blocks - (blocks >> 3)
-    return rotated if rotated < blocks else rotated - blocks
+    part = block + blocks - early
+    return part if part < blocks else part - blocks
 
 
 multiply_high = ptx(

@@ -40,8 +40,8 @@ def fold_tiles(
     written. Method: tiles with carry-out, as in Merrill and Garland, "Merge-based parallel sparse matrix-vector multiplication" (SC 2016), and their
     "Single-pass parallel prefix scan with decoupled look-back" (2016).
 
-    Blocks that look back have the rows in the order in which they start, so each that a block waits for is running or done. Other blocks begin with
-    the last eighth of the rows: see :func:`~.common.part_of`.
+    Blocks that start first have the last ``early`` parts of the rows: see :func:`~.common.part_of` and :func:`~..statuses.early_blocks`. All others
+    wait only for blocks that started before them.
 
     Constants and parameters as :mod:`.` lists them, and
 
@@ -87,8 +87,9 @@ def fold_tiles(
     def fold_tiles(
         input: Ptr[value], other: Ptr[value], ids: Ptr[index], permutation: Ptr[row_index or int64], guard: Ptr[int32], output: Ptr[result],
         carry_ids: Ptr[int64], carry_counts: Ptr[int64], carry_states: Ptr[state_type], run_status: Ptr[int64], stale_status: Ptr[int64],
-        rows: int64, columns: int64, segments: int64, tile: int64, row_blocks: int64, chunks: int64, empty: Scalar[accumulator_type(result)],
-        correction: Scalar[state_type], ids_step: int64, input_row: int64, other_row: int64, output_row: int64,
+        rows: int64, columns: int64, segments: int64, tile: int64, row_blocks: int64, early: int64, chunks: int64,
+        empty: Scalar[accumulator_type(result)], correction: Scalar[state_type],
+        ids_step: int64, input_row: int64, other_row: int64, output_row: int64,
         shape: Extents[dims], input_strides: Extents[dims], other_strides: Extents[dims], output_strides: Extents[dims],
     ) -> None:  # fmt: skip
         edge_ids = cuda.shared.array(edges, int64)
@@ -110,7 +111,7 @@ def fold_tiles(
         if fills and looks:
             fill_long_gaps(ids, ids_step, output, rows, columns, segments, block, output_row, shape, output_strides, empty)
             return
-        row_block = part_of(row_block, row_blocks, looks_back)
+        row_block = part_of(row_block, row_blocks, early)
         group = int32(uint32(cuda.threadIdx.x) // uint32(lanes))
         lane = int32(cuda.threadIdx.x - group * lanes)
         column = chunk * (lanes * vector) + lane * width

@@ -68,7 +68,7 @@ def fold_narrow(
     def fold_narrow(
         input: Ptr[value], other: Ptr[value], ids: Ptr[index], guard: Ptr[int32], cleared: Ptr[value], output: Ptr[result],
         carry_ids: Ptr[int64], carry_counts: Ptr[int64], carry_states: Ptr[state_type], run_status: Ptr[int64],
-        stale_status: Ptr[int64], rows: int64, segments: int64, tile: int64, row_blocks: int64, empty: Scalar[accumulator_type(result)],
+        stale_status: Ptr[int64], rows: int64, segments: int64, tile: int64, row_blocks: int64, early: int64, empty: Scalar[accumulator_type(result)],
         correction: Scalar[state_type], output_row: int64,
     ) -> None:  # fmt: skip
         edge_ids = cuda.shared.array(edges, int64)
@@ -91,7 +91,7 @@ def fold_narrow(
         if fills and looks:
             fill_long_gaps(ids, 1, output, rows, columns, segments, block, output_row, (columns,), (1,), empty)
             return
-        block = part_of(block, row_blocks, looks_back)
+        block = part_of(block, row_blocks, early)
         warp, lane = int32(cuda.threadIdx.x >> 5), int32(cuda.laneid)
         below = int32((1 << lane) - 1)
         first = (block * warps + warp) * tile

@@ -86,7 +86,7 @@ def fold_short_runs(
     def fold_short_runs(
         input: Ptr[value], other: Ptr[value], ids: Ptr[index], permutation: Ptr[row_index or int64], guard: Ptr[int32], cleared: Ptr[value],
         output: Ptr[result], carry_ids: Ptr[int64], carry_counts: Ptr[int64], carry_states: Ptr[state_type], run_status: Ptr[int64],
-        stale_status: Ptr[int64], rows: int64, segments: int64, tile: int64, row_blocks: int64, empty: Scalar[accumulator_type(result)],
+        stale_status: Ptr[int64], rows: int64, segments: int64, tile: int64, row_blocks: int64, early: int64, empty: Scalar[accumulator_type(result)],
         correction: Scalar[state_type], input_row: int64, other_row: int64, output_row: int64,
     ) -> None:  # fmt: skip
         edge_ids = cuda.shared.array(edges, int64)
@@ -115,7 +115,7 @@ def fold_short_runs(
         if fills and looks:
             fill_long_gaps(ids, 1, output, rows, columns, segments, block, output_row, (columns,), (1,), empty)
             return
-        block = part_of(block, row_blocks, looks_back)
+        block = part_of(block, row_blocks, early)
         warp, lane = int32(cuda.threadIdx.x >> 5), int32(cuda.laneid)
         up_to, room = int32((2 << lane) - 1), int32(warp * (33 * share))
         held_states, held_ids, held_rows = pointer_at(ended_states, room), pointer_at(next_ids, room), pointer_at(next_rows, room)

@@ -96,7 +96,7 @@ def fold_staged(
     def fold_staged(
         input: Ptr[value], ids: Ptr[index], guard: Ptr[int32], output: Ptr[result],
         carry_ids: Ptr[int64], carry_counts: Ptr[int64], carry_states: Ptr[state_type], run_status: Ptr[int64], stale_status: Ptr[int64],
-        rows: int64, columns: int64, segments: int64, tile: int64, stage: int64, row_blocks: int64, width: int64, reciprocal: int64,
+        rows: int64, columns: int64, segments: int64, tile: int64, stage: int64, row_blocks: int64, early: int64, width: int64, reciprocal: int64,
         empty: Scalar[accumulator_type(result)], correction: Scalar[state_type], output_row: int64,
     ) -> None:  # fmt: skip
         staged = cuda.shared.array(0, element)
@@ -119,7 +119,7 @@ def fold_staged(
         if fills and looks:
             fill_long_gaps(ids, 1, output, rows, columns, segments, block, output_row, (columns,), (1,), empty)
             return
-        block = part_of(block, row_blocks, looks_back)
+        block = part_of(block, row_blocks, early)
         warp, lane = int32(cuda.threadIdx.x >> 5), int32(cuda.laneid)
         row_size, step, wide = int32(columns), int32(stage), int32(width)
         # what each warp has of dynamic shared memory: rows of a stage, their ids; behind those of all warps states of edges, then heads

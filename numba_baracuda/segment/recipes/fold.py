@@ -12,6 +12,7 @@ from ...core.op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Step, Targ
 from ...core.policy import constants, tuned
 from ...core.sizes import plain
 from .. import policy, policy_of
+from ..statuses import early_blocks
 from ..tiling import Tiling, half_reciprocal_of, staged_bytes, staged_rows, vector_for
 from .carries import carries_steps, carry_arguments
 from .common import Rows, check_slots, checks, kernel_spec, only_checks, taken
@@ -113,6 +114,17 @@ def _launch(tiling: Tiling, descriptor: SegmentDescriptor, fold: SegmentFold) ->
     return tiling.fold_launch(descriptor.num_segments) if fold.fills else tiling.launch
 
 
+def _arguments(descriptor: SegmentDescriptor, target: Target, fold: SegmentFold, tiling: Tiling, statuses: list[Slot]) -> dict[str, Any]:
+    """The arguments that all folds of rows by blocks take."""
+    early = early_blocks(tiling.row_blocks, tiling.chunks, target.multiprocessors, bool(statuses))
+    return {
+        "input": fold.source, "ids": fold.order.ids, "guard": fold.guard, "output": fold.output,
+        **carry_arguments(tiling.row_blocks > 1 and not statuses), **status_arguments(statuses), "rows": descriptor.num_inputs,
+        "segments": descriptor.num_segments, "tile": tiling.tile, "row_blocks": tiling.row_blocks, "early": early, "empty": fold.empty,
+        "correction": taken(descriptor, fold.monoid),
+    }  # fmt: skip
+
+
 def _tiles(descriptor: SegmentDescriptor, target: Target, rows: Rows, fold: SegmentFold) -> tuple[Launch, Tiling, list[Slot]]:
     """The launch where lanes share the columns, its tiling, and the slots of statuses, if its blocks look back.
 
@@ -142,11 +154,8 @@ def _tiles(descriptor: SegmentDescriptor, target: Target, rows: Rows, fold: Segm
         apart=apart, looks_back=bool(statuses), **constants(plan),
     )  # fmt: skip
     other, second = (fold.other[0], 2) if fold.other else (NULL, 0)
-    arguments = {
-        "input": fold.source, "other": other, "ids": order.ids, "permutation": order.permutation, "guard": fold.guard, "output": fold.output,
-        **carry_arguments(tiling.row_blocks > 1 and not statuses), **status_arguments(statuses), "rows": descriptor.num_inputs,
-        "columns": rows.columns, "segments": descriptor.num_segments, "tile": tiling.tile, "row_blocks": tiling.row_blocks,
-        "chunks": tiling.chunks, "empty": fold.empty, "correction": taken(descriptor, monoid), "ids_step": order.step,
+    arguments = _arguments(descriptor, target, fold, tiling, statuses) | {
+        "other": other, "permutation": order.permutation, "columns": rows.columns, "chunks": tiling.chunks, "ids_step": order.step,
         "input_row": rows.steps[0], "other_row": rows.steps[second], "output_row": rows.steps[1], "shape": rows.shape,
         "input_strides": rows.strides[0], "other_strides": rows.strides[second], "output_strides": rows.strides[1],
     }  # fmt: skip
@@ -173,12 +182,8 @@ def _narrow(
         columns=columns, share=plan.items_per_thread, store_vector=store_vector, fills=fold.fills, guarded=fold.guarded,
         clears=fold.cleared != NULL, looks_back=bool(statuses), **options, **constants(plan),
     )  # fmt: skip
-    arguments = {
-        "input": fold.source, "other": name, "ids": order.ids, "guard": fold.guard, "cleared": fold.cleared, "output": fold.output,
-        **carry_arguments(tiling.row_blocks > 1 and not statuses), **status_arguments(statuses), "rows": descriptor.num_inputs,
-        "segments": descriptor.num_segments, "tile": tiling.tile, "row_blocks": tiling.row_blocks, "empty": fold.empty,
-        "correction": taken(descriptor, fold.monoid), "output_row": rows.steps[1], **more,
-    }  # fmt: skip
+    arguments = _arguments(descriptor, target, fold, tiling, statuses) | more
+    arguments |= {"other": name, "cleared": fold.cleared, "output_row": rows.steps[1]}
     return Launch(spec, _launch(tiling, descriptor, fold), arguments), tiling, statuses
 
 
@@ -212,12 +217,8 @@ def _staged(
         "fold_staged", tiling.threads, plan.min_blocks_per_multiprocessor, monoid=monoid.name, value=descriptor.element, result=fold.result,
         index=order.index, vector=vector, fills=fold.fills, guarded=fold.guarded, looks_back=bool(statuses), **constants(plan),
     )  # fmt: skip
-    arguments = {
-        "input": fold.source, "ids": order.ids, "guard": fold.guard, "output": fold.output,
-        **carry_arguments(tiling.row_blocks > 1 and not statuses), **status_arguments(statuses),
-        "rows": descriptor.num_inputs, "columns": rows.columns, "segments": descriptor.num_segments, "tile": tiling.tile, "stage": stage,
-        "row_blocks": tiling.row_blocks, "width": width, "reciprocal": half_reciprocal_of(width), "empty": fold.empty,
-        "correction": taken(descriptor, monoid), "output_row": rows.steps[1],
+    arguments = _arguments(descriptor, target, fold, tiling, statuses) | {
+        "columns": rows.columns, "stage": stage, "width": width, "reciprocal": half_reciprocal_of(width), "output_row": rows.steps[1],
     }  # fmt: skip
     blocks, threads, _ = _launch(tiling, descriptor, fold)
     states = rows.columns * monoid.width * BY_NAME[fold.state_of(value.name)].itemsize
