@@ -27,6 +27,8 @@ TESTS: dict[str, tuple[str, ...]] = {
     "segment/counts": ("counts*",),
     "segment/edges": ("tiles, permuted", "tiles, gaps", "tiles, one block*", "tiles, many blocks*", "tiles, runs over tiles", "tiles, long runs",
         "narrow, *", "short runs, *"),
+    "segment/lookback": ("look back, *", "test_lookback.py::test_runs_over_blocks[5-fold_tiles]",
+        "test_lookback.py::test_a_fold_sets_the_statuses_of_another_call_to_zeros[numpy-fold_tiles]"),
     "segment/columns": ("tiles, *", "norm2 to 7 columns"),
     "segment/fold": ("tiles, *", "softmax to 3 columns"),
     "segment/gaps": ("*, gaps", "narrow, ids outside", "bins", "narrow, a gap*", "tiles, blocks of gaps*"),
@@ -406,7 +408,7 @@ KNOWN: dict[str, dict[str, str]] = {
     },
     "segment/gaps": {
         "share_blocks: guard: blocks - row_blocks <= FEW_BLOCKS in "
-        "block = int64(cuda.blockIdx.x) + (row_blocks if blocks - row_blocks <= FEW_BLOCKS else int64(0))":
+        "block = int64(number) + (row_blocks if blocks - row_blocks <= FEW_BLOCKS else int64(0))":
             "blocks that look for gaps may begin first or last",
         "short_gap_fillers.fill_short_gap: guard: 0 < after - before - 1 in if fills and 0 < after - before - 1 <= GAP:":
             "a gap of no segments, or of fewer, has none to fill",
