@@ -152,18 +152,19 @@ TABLE = (
 
 def _samples(op: Op) -> Iterator[tuple[SegmentDescriptor, dict[str, Layout]]]:
     """Problems that use every kernel: one column in long and short segments, narrow, odd and wide rows, two trailing axes that do not merge; other
-    types at two widths.
+    types at two widths; so many rows that folds leave carries.
     """
 
     def problem(
-        columns: int, segments: int = 1 << 14, element: str = "f32", index: str = "i32", result: str = ""
+        columns: int, segments: int = 1 << 14, element: str = "f32", index: str = "i32", result: str = "", rows: int = 1 << 20
     ) -> tuple[SegmentDescriptor, dict[str, Layout]]:
-        descriptor = SegmentDescriptor(op.name, 1 << 20, columns, segments, element, index, check_ids=columns == 1, result=result)
+        descriptor = SegmentDescriptor(op.name, rows, columns, segments, element, index, check_ids=columns == 1, result=result)
         return descriptor, {operand.name: contiguous(operand, descriptor) for operand in op.operands}
 
     for columns in (1, 3, 16, 37, 128):
         yield problem(columns)
     yield problem(1, 1 << 18)
+    yield problem(37, rows=1 << 27)
     if op.traits["backward"] and op.traits["monoid"] == "mean":
         yield problem(16, 1 << 18)
     yield problem(16, index="i64")
@@ -173,6 +174,7 @@ def _samples(op: Op) -> Iterator[tuple[SegmentDescriptor, dict[str, Layout]]]:
         yield problem(1, element=element)
         yield problem(16, element=element)
         yield problem(16, 40, element)
+        yield problem(128, element=element, rows=1 << 24)
     for result in op.traits["results"][1:]:
         yield problem(1, result=result)
         yield problem(16, result=result)

@@ -144,15 +144,18 @@ def test_memory_of_a_failed_launch_is_dropped(card: Card, error: BaseException) 
 
 
 @pytest.mark.parametrize("op", [op for op in nb.OPS.values() if op.family in ("reduce", "segment", "scan")], ids=name_of)
-def test_slots_that_are_restored_come_first(op: Op) -> None:
+def test_slots_that_are_restored_or_take_turns_come_first(op: Op) -> None:
     """They are cleared to zeros, by the first steps of all."""
     for descriptor, layouts in op.samples(op):
         for variant in op.variants:
             if variant.refuses(op, descriptor) is None:
                 recipe = variant.recipe(op, descriptor, layouts, CARD)
-                restored = [step for step in recipe.steps if isinstance(step, Clear) and step.restored]
-                assert list(recipe.steps[: len(restored)]) == restored and all(step.byte == 0 for step in restored)
-                assert [slot.name for slot in recipe.slots[: len(restored)]] == [step.slot for step in restored]
+                kept = [step for step in recipe.steps if isinstance(step, Clear) and (step.restored or step.twin)]
+                assert list(recipe.steps[: len(kept)]) == kept and all(step.byte == 0 for step in kept)
+                assert len(kept) == 1 or not any(step.twin for step in kept)
+                names = [name for step in kept for name in (step.slot, *([step.twin] if step.twin else []))]
+                assert [slot.name for slot in recipe.slots[: len(names)]] == names
+                assert not kept or not kept[0].twin or recipe.slots[0].nbytes == recipe.slots[1].nbytes <= TWIN_BYTES
 
 
 def large_sum(card: Card, rows: int, columns: int) -> tuple[frames.Bound, list[Any]]:

@@ -241,10 +241,10 @@ def test_states_of_short_runs_fit() -> None:
 @pytest.mark.parametrize(
     ("op", "columns", "segments", "kernels"),
     [
-        ("segment_max_backward", 1, 1 << 14, ["fold_narrow", "fold_carries", "scatter_to_winners"]),
-        ("segment_max_backward", 1, 1 << 18, ["fold_short_runs", "fold_carries", "broadcast_to_elements"]),
-        ("segment_max_backward", 2, 1 << 14, ["fold_narrow", "fold_carries", "scatter_to_winners"]),
-        ("segment_max_backward", 2, 1 << 16, ["fold_narrow", "fold_carries", "broadcast_flat"]),
+        ("segment_max_backward", 1, 1 << 14, ["fold_narrow", "scatter_to_winners"]),
+        ("segment_max_backward", 1, 1 << 18, ["fold_short_runs", "broadcast_to_elements"]),
+        ("segment_max_backward", 2, 1 << 14, ["fold_narrow", "scatter_to_winners"]),
+        ("segment_max_backward", 2, 1 << 16, ["fold_narrow", "broadcast_flat"]),
         ("segment_mean_backward", 1, 1 << 14, ["gather_means"]),
         ("segment_mean_backward", 1, (1 << 14) - 1, ["bound_segments", "finish_rows", "gather_elements"]),
         ("segment_mean_backward", 36, 1 << 14, ["bound_segments", "gather_runs"]),
@@ -253,9 +253,9 @@ def test_states_of_short_runs_fit() -> None:
         ("unsorted_segment_mean_backward", 36, 1 << 15, ["count_ids", "finish_flat", "gather_rows"]),
         ("unsorted_segment_mean_backward", 36, 1 << 14, ["count_few_ids", "finish_flat", "gather_rows"]),
         ("unsorted_segment_max_backward", 2, 1 << 14, ["fill_rows", "scatter_rows", "scatter_positions", "broadcast_flat"]),
-        ("segment_std_backward", 17, 1 << 18, ["find_long_run", "fold_and_broadcast_staged", "fold_staged", "fold_carries", "broadcast_flat"]),
-        ("segment_std_backward", 17, 1 << 20, ["fold_staged", "fold_carries", "broadcast_flat"]),
-        ("segment_std_backward", 17, 1 << 15, ["fold_staged", "fold_carries", "broadcast_flat"]),
+        ("segment_std_backward", 17, 1 << 18, ["find_long_run", "fold_and_broadcast_staged", "fold_staged", "broadcast_flat"]),
+        ("segment_std_backward", 17, 1 << 20, ["fold_staged", "broadcast_flat"]),
+        ("segment_std_backward", 17, 1 << 15, ["fold_staged", "broadcast_flat"]),
     ],
 )
 def test_kernels_of_a_gradient(op: str, columns: int, segments: int, kernels: list[str]) -> None:

@@ -27,6 +27,9 @@ TESTS: dict[str, tuple[str, ...]] = {
     "segment/counts": ("counts*",),
     "segment/edges": ("tiles, permuted", "tiles, gaps", "tiles, one block*", "tiles, many blocks*", "tiles, runs over tiles", "tiles, long runs",
         "narrow, *", "short runs, *"),
+    "segment/lookback": ("look back, *", "test_lookback.py::test_counts_of_runs_over_blocks[fold_narrow]",
+        "test_lookback.py::test_runs_over_blocks[5-fold_tiles]", "test_lookback.py::test_ids_out_of_range_over_blocks[fold_tiles]",
+        "test_lookback.py::test_a_fold_sets_the_statuses_of_another_call_to_zeros[numpy-fold_tiles]"),
     "segment/columns": ("tiles, *", "norm2 to 7 columns"),
     "segment/fold": ("tiles, *", "softmax to 3 columns"),
     "segment/gaps": ("*, gaps", "narrow, ids outside", "bins", "narrow, a gap*", "tiles, blocks of gaps*"),
@@ -206,6 +209,14 @@ KNOWN: dict[str, dict[str, str]] = {
             "combines with the states of no rows, which change nothing, and takes longer",
         "tile_end_of.end: guard: length > 0 in if length > 0 and first + length == rows:":
             "a warp without rows would fill what lies behind the last segment, which is nothing",
+    },
+    "segment/lookback": {
+        "run_finisher_of.finish_runs: guard: edge_counts[edge] > 0 in if edge_counts[edge] > 0:":
+            "combines with the states of no rows, which change nothing, and takes longer",
+        "run_finisher_of.finish_runs: guard: block + 1 < row_blocks in if end == last and block + 1 < row_blocks:":
+            "the last block would publish what nobody waits for",
+        "run_finisher_of.finish_runs: guard: first > start in while begun and first > start:":
+            "the status of a span would be that of its last run from where it begins, which takes longer",
     },
     "segment/sums": {
         "PivotedRun.append_batch.append: guard: before < rows in if not settled and before < rows:": "recentres with every batch, which takes longer",
@@ -406,7 +417,7 @@ KNOWN: dict[str, dict[str, str]] = {
     },
     "segment/gaps": {
         "share_blocks: guard: blocks - row_blocks <= FEW_BLOCKS in "
-        "block = int64(cuda.blockIdx.x) + (row_blocks if blocks - row_blocks <= FEW_BLOCKS else int64(0))":
+        "block = int64(number) + (row_blocks if blocks - row_blocks <= FEW_BLOCKS else int64(0))":
             "blocks that look for gaps may begin first or last",
         "short_gap_fillers.fill_short_gap: guard: 0 < after - before - 1 in if fills and 0 < after - before - 1 <= GAP:":
             "a gap of no segments, or of fewer, has none to fill",

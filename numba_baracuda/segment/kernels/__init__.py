@@ -9,7 +9,7 @@ equal ids that are neighbours. Ids are *in order* where they ascend. Ids outside
 | :func:`fold_staged` | does so by way of shared memory, where lanes share columns, runs and rows |
 | :func:`fold_bins` | folds rows of ids in any order into few segments, whose states are in shared memory |
 | :func:`fold_ranges` | folds rows that are partitioned by range of ids; :func:`bound_ranges`, :func:`split_ranges` prepare it |
-| :func:`fold_carries` | combines the carries that these leave, and stores the results |
+| :func:`fold_carries` | combines the carries that these leave where their blocks do not look back, and stores the results |
 | :func:`scatter_rows` | updates the output atomically; :func:`fill_rows` comes before it, and one of the next after |
 | :func:`finish_rows`, :func:`finish_flat`, :func:`finish_factors` | make results of what atomics have left |
 | :func:`finish_pivots` | makes results of the greatest elements, and of sums about them, that atomics have left |

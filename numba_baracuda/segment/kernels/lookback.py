@@ -3,8 +3,8 @@
 A *status* in global memory has the states and the rows of a run, as far as they are known: START if the run begins there, else THROUGH. Each block
 but the last publishes that of its last run, before it waits. Blocks also make up aligned *spans* of 4, 16, 64 … blocks; the last block of a span
 publishes the status of the span's last run, too, for which it waits at most for the three parts before its own. A block that ends a run of others
-walks back over the longest spans until one is START. So a block waits only for blocks before it, whatever the ids are, and shapes and ids fix the
-order of every fold.
+walks back over the longest spans until one is START, as the first block's status is. So a block waits only for blocks before it, whatever the ids
+are, and shapes and ids fix the order of every fold.
 
 A lane's status is of 128-bit words, each with a part of the states and the flag, stored and loaded at once, so no fence is needed. Memory of
 statuses is zero before the launch. Sources: Merrill and Garland, "Single-pass parallel prefix scan with decoupled look-back" (2016).
@@ -165,7 +165,7 @@ def run_finisher_of(monoid: str, value: str, vector: int, result: str, store_vec
                     level = int32(level + 1)
                     publish(run_status, place_of(block, level, lane_place, places), places, states, count, THROUGH if begun else START)
             if ends and 0 <= current < segments:
-                while begun and first > 0:
+                while begun:
                     level = int32(int32(cuda.ffs(first) - 1) >> (SPAN_BITS - 1))
                     tag = prepend(run_status, place_of(first - 1, level, lane_place, places), places, states, earlier)
                     count, begun, first = count + (tag >> FLAG_BITS), tag & THROUGH != 0, int32(first - (1 << (SPAN_BITS * level)))
