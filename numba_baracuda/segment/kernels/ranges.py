@@ -124,8 +124,9 @@ def fold_ranges(*, monoid: str, value: str, result: str, index: str, permuted: b
             states[k] = shared_states[uint32(slot + k)]
 
     @jit.device
-    def combine_groups(shared_ints: Any, shared_states: Any, heads: Any, next_group: Any, stop: Any, states: Any) -> Any:
+    def combine_groups(shared_ints: Any, shared_states: Any, head_states: Any, lane: Any, next_group: Any, stop: Any, states: Any) -> Any:
         """Combines the states of a run with what the groups from ``next_group`` to ``stop`` have of it; returns whether it goes on behind them."""
+        heads = int32(opaque(head_states + lane * scalars))  # or the number would be kept in a register all the time
         while next_group < stop and shared_ints[uint32(GROUP_HEADS + next_group)] != HEAD:
             kind = shared_ints[uint32(GROUP_HEADS + next_group)]
             combine_right(states, shared_states, heads + next_group * lanes * scalars, 1)
@@ -243,20 +244,19 @@ def fold_ranges(*, monoid: str, value: str, result: str, index: str, permuted: b
                     put(shared_states, head_states + thread * scalars, states)
             if lane == 0 and group < groups:
                 shared_ints[uint32(GROUP_HEADS + group)] = kind
-            own_heads = int32(head_states + lane * scalars)
             if together > 1 and cuda.popc(cuda.ballot_sync(-1, kind == MIDDLE)) >= CROWD:
                 goes_on, leads = False, kind == MIDDLE and group % together == 0
                 cuda.syncwarp()
                 if leads:
-                    goes_on = combine_groups(shared_ints, shared_states, own_heads, int32(group + 1), int32(group + together), states)
+                    goes_on = combine_groups(shared_ints, shared_states, head_states, lane, int32(group + 1), int32(group + together), states)
                 cuda.syncwarp()
                 if leads:
-                    put(shared_states, own_heads + group * lanes * scalars, states)
+                    put(shared_states, head_states + thread * scalars, states)
                     if lane == 0:
                         shared_ints[uint32(GROUP_HEADS + group)] = int32(MIDDLES) if goes_on else int32(TAIL)
             cuda.syncthreads()
             if current >= 0 and kind != MIDDLE:
-                combine_groups(shared_ints, shared_states, own_heads, int32(group + 1), int32(groups), states)
+                combine_groups(shared_ints, shared_states, head_states, lane, int32(group + 1), int32(groups), states)
                 append_run(shared_states, own_states + current * size, states, scratch)
             first, rest = first + length, int32(rest - length)
         cuda.syncthreads()
