@@ -15,6 +15,7 @@ from ..core.vocabulary import OpCategory, numbered
 from . import recipes, times
 from .calls import function_of
 from .descriptor import SegmentDescriptor, contiguous, needs_segments, out_of_order, unless_any_order
+from .pairing import unpairable
 
 _PREFIXES = ("", "unsorted_")
 INPUT = Operand("input", ("num_inputs", "embedding_dim"))
@@ -33,7 +34,7 @@ EXACT = Variant("atomic_exact", True, recipes.scatter, unless_any_order(recipes.
 ATOMIC = Variant("atomic", False, recipes.scatter, unless_any_order(recipes.inexact), times.scatter)
 ABOUT = Variant("atomic_about_max", False, recipes.scatter_about_greatest, unless_any_order(), times.about_greatest)
 FIRST = Variant("atomic_first", True, recipes.first_by_atomics, recipes.unfit_for_atomics, times.first)
-PAIRS = Variant("ragged_pairs", True, recipes.sorted_pairs, unless_any_order(recipes.unpairable), times.pairs)
+PAIRS = Variant("ragged_pairs", True, recipes.sorted_pairs, unless_any_order(unpairable), times.pairs)
 RANGES = Variant("ragged_ranges", True, recipes.ranges, unless_any_order(recipes.unfit), times.ranges)
 PERMUTED = Variant(
     "ragged_permuted",

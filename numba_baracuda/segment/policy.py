@@ -226,7 +226,7 @@ class FoldRanges(Policy):
     max_group_threads: int = chosen(32, 8, 16, 32)
     #: Rows of more bytes are not sorted by range, which leaves out the low bits of ids. It saves up to a third of the time for ids drawn uniformly,
     #: and takes up to twice as long where one segment has most rows.
-    max_row_bytes: int = 15
+    max_row_bytes: int = 63
     sort_pass_bits: int = 8  #: bits that a pass of the sort sorts by
 
 

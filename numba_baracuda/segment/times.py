@@ -13,6 +13,7 @@ from ..core.axes import ceil_div
 from ..core.dtypes import BY_NAME
 from ..core.op import Op
 from ..core.policy import tuned
+from .pairing import unpairable
 from .policy import FoldRanges, Times
 from .tiling import RANGE, RANGE_BITS
 
@@ -79,14 +80,20 @@ def permuted_fold(descriptor: SegmentDescriptor, heavy: bool) -> float:
 
 
 def ranges(op: Op, descriptor: SegmentDescriptor) -> float:
-    """Of a sort by ranges of ids and the folds of ranges in shared memory; of all rows where one range has them, which is not sorted."""
-    times, plan, segments = tuned(Times()), tuned(FoldRanges()), descriptor.num_segments
+    """Of a sort by ranges of ids and the folds of ranges in shared memory; of all rows where one range has them, which is not sorted.
+
+    Rows as narrow as row indices are sorted along.
+    """
+    times, plan, segments, size = tuned(Times()), tuned(FoldRanges()), descriptor.num_segments, descriptor.row_size
     element = times.range_element + (times.range_heavy_element if descriptor.monoid(op).heavy else 0)
     row, launches = times.single_range_row, times.launches
     if segments > RANGE:
-        if descriptor.row_size > plan.max_row_bytes:
+        if size > plan.max_row_bytes:
             return math.inf
-        row, launches = times.range_row + times.index_pass * _passes((segments - 1).bit_length() - RANGE_BITS), times.sort_launches
+        row, each, launches = times.range_row + times.range_byte * size, times.index_pass, times.sort_launches
+        if unpairable(op, descriptor) is None:
+            row, each = times.range_pair_row, times.pair_pass + times.pair_pass_byte * size
+        row += each * _passes((segments - 1).bit_length() - RANGE_BITS)
     row += element * descriptor.embedding_dim
     return launches + _MICROSECONDS * (descriptor.num_inputs * row + times.range_result_byte * _result_bytes(descriptor))
 

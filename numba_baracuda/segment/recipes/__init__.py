@@ -3,7 +3,7 @@
 from .bins import bins, many
 from .broadcast import broadcast, too_many
 from .first import first_by_atomics, unfit_for_atomics
-from .fold import ragged, sorted_pairs, unpairable
+from .fold import ragged, sorted_pairs
 from .gather import gather
 from .pivots import scatter_about_greatest
 from .ranges import ranges, unfit
@@ -25,5 +25,4 @@ __all__ = [
     "too_many",
     "unfit",
     "unfit_for_atomics",
-    "unpairable",
 ]  # fmt: skip

@@ -11,10 +11,11 @@ from ...core.dtypes import BY_NAME
 from ...core.op import Launch, Layout, Slot, Step, Target
 from ...core.policy import tuned
 from .. import times
+from ..pairing import unpairable_by
 from ..policy import FoldShortRuns, PermutedRows
 from ..tiling import Tiling
 from .common import Rows, kernel_spec
-from .fold import SegmentFold, fold_steps, pair_steps, unpairable_by
+from .fold import SegmentFold, fold_steps, pair_steps
 from .order import Order
 
 if TYPE_CHECKING:

@@ -254,15 +254,3 @@ def pair_steps(
     room = Slot("sorted_rows", descriptor.element, descriptor.num_inputs * descriptor.embedding_dim)
     steps, slots = fold_steps(descriptor, target, replace(fold, order=Order("sorted_ids", descriptor.key_type, 1, True), source="sorted_rows"))
     return [keys(descriptor, layouts, ""), by_id, *steps], [*key_slots(descriptor), room, scratch_slot(by_id, target), *slots]
-
-
-def unpairable(op: Op, descriptor: SegmentDescriptor) -> str | None:
-    """Why rows are not sorted along with their ids."""
-    return unpairable_by(descriptor.monoid(op), descriptor)
-
-
-def unpairable_by(monoid: KernelMonoid, descriptor: SegmentDescriptor) -> str | None:
-    """Why rows that are folded by a monoid are not sorted along with their ids."""
-    if monoid.uses_positions:
-        return "sorts rows along with their ids, and so loses where they were"
-    return None if descriptor.row_size in (0, 2, 4, 8) else f"is for rows of 2, 4 or 8 bytes, not {descriptor.row_size}"

@@ -10,10 +10,11 @@ from ...core.dtypes import BY_NAME
 from ...core.op import NULL, Launch, Layout, Op, Recipe, Slot, Sort, Step, Target
 from ...core.policy import tuned
 from .. import policy, policy_of
+from ..pairing import unpairable
 from ..tiling import RANGE, RANGE_BITS, RANGE_TILE, RANGE_WORDS, SEARCHERS, THREADS, Tiling
 from .carries import carry_arguments, carry_slots, combine_carries
 from .common import Rows, check_slots, checks, ids_step, kernel_spec, packed, taken
-from .fold import SegmentFold, ragged, unpairable
+from .fold import SegmentFold, ragged
 from .order import Order, key_slots, keys, number_rows, scratch_slot
 
 if TYPE_CHECKING:
