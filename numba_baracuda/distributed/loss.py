@@ -14,7 +14,7 @@ from ..loss.calls import FusedLinearCrossEntropyResult, read
 from ..loss.descriptor import FLCE_DEFAULT_IGNORE_INDEX, FusedLinearCrossEntropyDescriptor
 from ..loss.shards import ShardDescriptor
 from ..plans.signatures import guarded
-from .agreement import Call, agree
+from .agreement import Call, agree, telling
 from .communicator import Alone, Communicator, communicator
 from .loss_run import NAME, Rows, check_part, run_shard
 
@@ -94,8 +94,9 @@ def fused_linear_cross_entropy(
     returned = {"lse": return_lse, "z_loss": return_z_loss, "accuracy": return_accuracy, "predicted": return_predicted}
     gradients = {"grad_input": grad_input, "grad_weight": grad_weight, "grad_bias": grad_bias}
     wanted = {name: each for name, each in gradients.items() if each is not None and each is not False}
-    comm, data = (Alone() if each is None else communicator(NAME, each) for each in (group, data_group))
-    x, w = read(input, NAME, "input"), read(weight, NAME, "weight")
+    comm, data = groups_of(group, data_group)
+    with telling(NAME, *waiting(comm, data)):
+        x, w = read(input, NAME, "input"), read(weight, NAME, "weight")
     present = {name: each for name, each in given.items() if each is not None}
 
     def describe() -> Call:
@@ -139,6 +140,17 @@ def fused_linear_cross_entropy(
     )
     made = {name: held.own(name, each, problem, reduce_grad_input) for name, each in made.items()}
     return FusedLinearCrossEntropyResult(made.pop("out"), **made)
+
+
+def groups_of(group: Any, data_group: Any) -> tuple[Communicator, Communicator]:
+    """The communicators of both groups; a process is alone in one that is None."""
+    comm, data = (Alone() if each is None else communicator(NAME, each) for each in (group, data_group))
+    return comm, data
+
+
+def waiting(comm: Communicator, data: Communicator) -> tuple[Communicator, ...]:
+    """The groups in which ranks tell one another of a call, one after another."""
+    return (comm, data, comm) if data.size > 1 else (comm,)
 
 
 def _told(comm: Communicator, key: Any, failure: BaracudaError | None, say: Callable[[], Call]) -> BaracudaError | None:

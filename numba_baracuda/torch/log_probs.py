@@ -114,7 +114,7 @@ def linear_log_probs(
     """
     if isinstance(temperature, bool) or not isinstance(temperature, (int, float)) or not 0 < temperature < math.inf:
         raise InvalidProblem(f"{_NAME}: temperature is {temperature!r}, wants a positive number")
-    rows, weight, classes, bias = layer_of(_NAME, input, weight, target, bias)
+    rows, weight, classes, bias = layer_of(_NAME, input=input, weight=weight, target=target, bias=bias)
     values = (
         rows, weight, classes, bias, 1 / temperature, None if softcap is None else softcap / temperature, ignore_index, str(chunk), grad_weight_accum,
     )  # fmt: skip

@@ -130,6 +130,7 @@ def test_data_parallel_means(name: str) -> None:
         ({"vocab_range": (30, 65)}, r"vocab_range is \[30, 65\] on rank 1, wants \[35, 70\], as weight has \[35, 35\] rows on the ranks"),
         ({"label_smoothing": 2.0}, "label_smoothing is 2.0, wants a number from 0 to 1"),
         ({"target": np.zeros(4, np.int64)}, r"target has shape \[4\], wants \[5\]"),
+        ({"input": None}, "input is of type NoneType"),
     ],
 )
 def test_what_one_rank_has_wrong_is_said_on_all(options: dict[str, Any], message: str) -> None:
@@ -149,6 +150,7 @@ def test_what_one_rank_has_wrong_is_said_on_all(options: dict[str, Any], message
         ({"softcap": 2.0}, "softcap is 2.0 on rank 1, wants None, as on rank 0"),
         ({"input": np.zeros((5, 4)), "weight": np.zeros((35, 4))}, "dtype of input is float64 on rank 1, wants float32, as on rank 0"),
         ({"target": np.zeros(4, np.int64)}, r"target has shape \[4\], wants \[5\]"),
+        ({"weight": "none"}, "weight is of type str"),
         ({"vocab_range": (1, 36)}, r"vocab_range is \[1, 36\]"),
         ({"weight": np.zeros((30, 4), np.float32)}, "rows of weight is 30 on rank 1, wants 35, as on rank 0"),
     ],

@@ -120,6 +120,73 @@ def test_reductions_scans_and_dtensors() -> None:
         assert message == "reduce_sum: other extents of x is [3] on rank 1, wants [2], as on rank 0"
 
 
+def layers(rank: int, size: int) -> None:
+    """What DTensors, FSDP and autocast make of the loss equals that of one process; what is wrong on one rank is said on all."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+
+    from numba_baracuda.torch import distributed as sharded
+
+    x, w, b, target = problem(torch.float32)
+    mesh, group, own = init_device_mesh("cpu", (size,)), dist.group.WORLD, slice(ENDS[rank], ENDS[rank + 1])
+    factors = torch.linspace(0.5, 2, CLASSES)
+    for reduction in ("mean", "none"):
+        given = [each.clone().requires_grad_() for each in (x, w, b)]
+        loss = nbt.linear_cross_entropy(*given[:2], target, linear_bias=given[2], weight=factors, reduction=reduction)
+        loss.sum().backward()
+        for classes in (Replicate(), Shard(0)):
+            for rows in (Replicate(), Shard(0)):
+                placed = [distribute_tensor(each, mesh, [at]).requires_grad_() for each, at in zip((x, w, b), (rows, classes, classes), strict=True)]
+                ids, by_class = distribute_tensor(target, mesh, [rows]), distribute_tensor(factors, mesh, [Replicate()])
+                made = nbt.linear_cross_entropy(*placed[:2], ids, linear_bias=placed[2], weight=by_class, reduction=reduction)
+                mine = made.to_local() if hasattr(made, "to_local") else made
+                assert_close(mine.detach(), loss.detach().chunk(size)[rank] if made is mine else loss.detach(), torch.float32)
+                made.sum().backward()
+                for each, right in zip(placed, given, strict=True):
+                    assert_close(each.grad.full_tensor(), right.grad, torch.float32)
+    with torch.autocast("cpu", torch.bfloat16):
+        made = sharded.linear_cross_entropy(x.bfloat16(), w[own], target, group=group)
+    assert_close(made, nbt.linear_cross_entropy(x.bfloat16(), w.bfloat16(), target), torch.bfloat16)
+    check_fully_sharded(x, target)
+    parts = distribute_tensor(x, mesh, [Shard(0)])
+    refused: list[tuple[Any, Any, str]] = [
+        (
+            lambda new: distributed.reduce_sum(x.clone().requires_grad_(rank == 1), 0, group=new),
+            nb.Unsupported,
+            r"\.torch\.distributed\.reduce_sum, w",
+        ),
+        (lambda new: sharded.linear_cross_entropy(x, w if rank - 1 else None, target, group=new), nb.InvalidProblem, "linear_weight is a NoneType"),
+        (lambda new: sharded.unsorted_segment_sum(x if rank - 1 else x.to_sparse(), target, 4, group=new), nb.Unsupported, "input is .* layout"),
+    ]
+    for call, error, message in refused:
+        new = dist.new_group()  # ranks have not agreed on a call yet
+        with pytest.raises(error, match=("^" if rank == 1 else "^rank 1: ") + f".*{message}"):
+            call(new)
+    with pytest.raises(nb.Unsupported, match=r"x is a torch DTensor without memory of its own, wants .* x\.to_local"):
+        distributed.reduce_max(parts, 0, group=group)
+
+
+def check_fully_sharded(x: Any, target: Any) -> None:
+    """A head that FSDP shards gives all ranks the loss and the gradient of one that is whole."""
+    fsdp = pytest.importorskip("torch.distributed.fsdp")
+    if not hasattr(fsdp, "fully_shard"):
+        return
+    losses, slopes = [], []
+    for wrap in (lambda module: module, fsdp.fully_shard):
+        torch.manual_seed(0)
+        head = wrap(nbt.FusedLinearCrossEntropyLoss(WIDTH, CLASSES))
+        loss = head(x, target)
+        loss.backward()
+        losses.append(loss.detach())
+        slopes.append(head.linear.weight.grad)
+    assert_close(losses[1], losses[0], torch.float32)
+    assert_close(slopes[1].full_tensor(), slopes[0], torch.float32)
+
+
+def test_layers_of_three_processes() -> None:
+    on_ranks(3, layers)
+
+
 TWICE = ("reduce_logsumexp", "cumsum", "segment_norm2", "unsorted_segment_softmax")
 
 
