@@ -130,7 +130,7 @@ def test_data_parallel_means(name: str) -> None:
         ({"vocab_range": (30, 65)}, r"vocab_range is \[30, 65\] on rank 1, wants \[35, 70\], as weight has \[35, 35\] rows on the ranks"),
         ({"label_smoothing": 2.0}, "label_smoothing is 2.0, wants a number from 0 to 1"),
         ({"target": np.zeros(4, np.int64)}, r"target has shape \[4\], wants \[5\]"),
-        ({"input": None}, "input is of type NoneType"),
+        ({"input": None}, "input is None, wants an array"),
     ],
 )
 def test_what_one_rank_has_wrong_is_said_on_all(options: dict[str, Any], message: str) -> None:
