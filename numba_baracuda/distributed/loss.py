@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
-from ..arrays import streams
+from ..arrays import allocation, streams
 from ..arrays.views import View
 from ..core.dtypes import BY_NAME
 from ..core.errors import BaracudaError, InvalidProblem
 from ..core.options import choice, flag, key_of, refusal
 from ..loss.calls import FusedLinearCrossEntropyResult, read
+from ..loss.compact import CountedRows, results_of_rows
 from ..loss.descriptor import FLCE_DEFAULT_IGNORE_INDEX, FusedLinearCrossEntropyDescriptor
 from ..loss.shards import ShardDescriptor
 from ..plans.signatures import guarded
@@ -44,6 +46,7 @@ def fused_linear_cross_entropy(
     class_weight: Any = None,
     row_weight: Any = None,
     dy: Any = None,
+    skip_ignored: bool = False,
     grad_input: bool = False,
     grad_weight: Any = False,
     grad_bias: Any = False,
@@ -77,10 +80,11 @@ def fused_linear_cross_entropy(
     sum of exponentials, the target's logit and what options need, in float32 (float64). Each rank merges them in the order of ranks, so that all
     have the same bits in every run. Two chunks of logits exist at a time.
 
-    Other arguments are those of the single-GPU function. Gradients are asked for by True; ``grad_weight`` and ``grad_bias`` may be arrays. Ranks may
-    differ in the numbers of classes and rows, not in options, dtypes, width and which gradients they want. ``group`` and ``data_group`` are
-    communicators, torch ``ProcessGroup`` or one-dimensional ``DeviceMesh``, or ``cupy.cuda.nccl.NcclCommunicator``; None is this process alone. Work
-    goes to the current stream of the arrays' framework.
+    Other arguments are those of the single-GPU function. ``skip_ignored`` leaves ignored rows out of the exchanges, too; "reduce_scatter" is then
+    an "all_reduce" of the rows that count, of which a rank keeps its own. Gradients are asked for by True; ``grad_weight`` and ``grad_bias`` may be
+    arrays. Ranks may differ in the numbers of classes and rows, not in options, dtypes, width and which gradients they want. ``group`` and
+    ``data_group`` are communicators, torch ``ProcessGroup`` or one-dimensional ``DeviceMesh``, or ``cupy.cuda.nccl.NcclCommunicator``; None is this
+    process alone. Work goes to the current stream of the arrays' framework.
 
     Raises on every rank, of ``data_group``, too, what one raises about its arguments, and ``InvalidProblem`` where ranks disagree.
     """
@@ -90,7 +94,7 @@ def fused_linear_cross_entropy(
         "softcap": softcap, "logit_scale": logit_scale, "chunk": chunk, "max_workspace_bytes": max_workspace_bytes,
         "accumulate_grad_weight": accumulate_grad_weight, "grad_weight_accum": grad_weight_accum,
     }  # fmt: skip
-    ways = {"rows": rows, "reduce_grad_input": reduce_grad_input, "grad_input_accum": grad_input_accum}
+    ways = {"rows": rows, "reduce_grad_input": reduce_grad_input, "grad_input_accum": grad_input_accum, "skip_ignored": skip_ignored}
     returned = {"lse": return_lse, "z_loss": return_z_loss, "accuracy": return_accuracy, "predicted": return_predicted}
     gradients = {"grad_input": grad_input, "grad_weight": grad_weight, "grad_bias": grad_bias}
     wanted = {name: each for name, each in gradients.items() if each is not None and each is not False}
@@ -102,6 +106,7 @@ def fused_linear_cross_entropy(
     def describe() -> Call:
         for name, each in returned.items():
             flag(NAME, f"return_{name}", each)
+        flag(NAME, "skip_ignored", skip_ignored)
         choice(NAME, "rows", rows, _ROWS)
         if reduce_grad_input is not None:
             choice(NAME, "reduce_grad_input", reduce_grad_input, _REDUCTIONS)
@@ -135,11 +140,30 @@ def fused_linear_cross_entropy(
         failure = _told(comm, (kept, "data"), failure, lambda: Call({}))
     if failure is not None:
         raise failure
-    made = run_shard(
-        comm, data, problem, held.gathered(present, problem.each), wanted, [name for name in returned if returned[name]], reduce_grad_input, handle
-    )
+    given, names = held.gathered(present, problem.each), [name for name in returned if returned[name]]
+    if skip_ignored and problem.bt:
+        made = _counted(comm, data, held, problem, given, wanted, names, reduce_grad_input, handle)
+    else:
+        made = run_shard(comm, data, problem, given, wanted, names, reduce_grad_input, handle)
     made = {name: held.own(name, each, problem, reduce_grad_input) for name, each in made.items()}
     return FusedLinearCrossEntropyResult(made.pop("out"), **made)
+
+
+def _counted(
+    comm: Communicator, data: Communicator, held: Rows, problem: ShardDescriptor, given: dict[str, Any], wanted: dict[str, Any], names: list[str],
+    reduce_grad_input: str | None, stream: int,
+) -> dict[str, Any]:  # fmt: skip
+    """The results of the rows whose target is not ignored, which are the same on all ranks of ``comm``, and those of the others, which are 0."""
+    counted, scatter = CountedRows(NAME, read(given["target"], NAME, "target"), problem.ignore_index, stream), reduce_grad_input == "reduce_scatter"
+    few, inputs = replace(problem, bt=counted.rows), counted.inputs(given, problem.each)
+    made = run_shard(comm, data, few, inputs, wanted, names, "all_reduce" if scatter else reduce_grad_input, stream)
+    for name in results_of_rows(problem.each):
+        if name in made:
+            view = read(made[name], NAME, name)
+            whole = allocation.empty(view, (problem.bt, *view.shape[1:]), view.element, stream)
+            counted.scatter(made[name], whole)
+            made[name] = whole[held.first(problem.bt) :] if scatter and name == "grad_input" else whole
+    return made
 
 
 def groups_of(group: Any, data_group: Any) -> tuple[Communicator, Communicator]:

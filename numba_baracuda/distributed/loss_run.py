@@ -92,6 +92,10 @@ class Rows:
             padded[own:] = self.ignore_index if name == "target" else 0
         return self.comm.all_gather(padded, self.stream).wait().reshape(self.total, *rest)
 
+    def first(self, rows: int) -> int:
+        """The first of this rank's rows, of so many of all."""
+        return self.comm.rank * self.most if self.sharded else part(NAME, self.comm, rows)[0]
+
     def own(self, name: str, made: Any, problem: ShardDescriptor, reduce_grad_input: str | None) -> Any:
         """What of a result belongs to this rank."""
         rank = self.comm.rank
@@ -154,26 +158,26 @@ def run_shard(
         results["grad_input"] = whole[: problem.bt]
     run = _Run(problem, inputs, results, stream)
     forward, sums = run.forward, run.arrays.get("input_sums")
-    if not problem.bt:
-        run.queue("nothing", forward.nothing)
-        return results
-    if data.size == 1:
-        run.queue("begin", forward.begin)
-    else:
+    if data.size > 1:
         counted = run.empty((2,), wide)
         run.queue("count", lambda: [forward.totals("count")], sums=counted)
         data.all_reduce(counted, stream).wait()
         run.queue("factors", lambda: [forward.totals("factors"), *forward.begin()[1:]], sums=counted)
-    reduced = _chunks(run, comm, whole if sums is None else sums.reshape(-1, problem.h), reduce_grad_input == "all_reduce")
-    for each in reduced:
-        each.wait()
-    rounds = sums is not None and not scatter
-    run.queue(("finish", rounds), lambda: [*forward.finish(), *([forward.narrowed()] if rounds else [])])
+    elif problem.bt:
+        run.queue("begin", forward.begin)
+    if problem.bt:
+        reduced = _chunks(run, comm, whole if sums is None else sums.reshape(-1, problem.h), reduce_grad_input == "all_reduce")
+        for each in reduced:
+            each.wait()
+        rounds = sums is not None and not scatter
+        run.queue(("finish", rounds), lambda: [*forward.finish(), *([forward.narrowed()] if rounds else [])])
+    else:
+        run.queue("nothing", forward.nothing)
     if data.size > 1 and not problem.each:
         for name in ("out", "z_loss", "accuracy"):
             if name in results:
                 data.all_reduce(results[name], stream).wait()
-    if scatter and whole is not None:
+    if scatter and whole is not None and problem.bt:
         results["grad_input"] = _scattered(run, comm, whole if sums is None else sums, padded)
     return results
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import Any
 
@@ -99,6 +100,71 @@ def test_a_gradient_that_is_summed_in_float32(reduce: str) -> None:
     whole = made[0].grad_input if reduce == "all_reduce" else np.concatenate([each.grad_input for each in made])
     assert whole.dtype == x.dtype
     assert_close(whole, right, "grad_input", "bf16", 70)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+@pytest.mark.parametrize("rows", ["replicated", "sharded"])
+@pytest.mark.parametrize("reduce", ["all_reduce", "reduce_scatter", None])
+def test_ignored_rows_that_are_skipped(reduction: str, rows: str, reduce: str | None) -> None:
+    """The results are those of all rows, also where no row counts."""
+    x, w, target = problem(11, 4)
+    parts, classes = [0, 5, 5, 11], [0, 30, 40, 70]
+    for ignored in ([0, 3, 4, 9], [*range(11)]):
+        given = target.copy()
+        given[ignored] = -100
+
+        def work(comm: InProcessCommunicator, given: Any = given) -> Any:
+            mine, own = (slice(each[comm.rank], each[comm.rank + 1]) for each in (parts, classes))
+            mine = mine if rows == "sharded" else slice(None)
+            ways: dict[str, Any] = {"rows": rows, "reduce_grad_input": reduce, "reduction": reduction, "chunk": 4}
+            ways |= {"grad_input": True, "grad_weight": True, "return_lse": True, "return_predicted": True}
+            run = functools.partial(distributed.fused_linear_cross_entropy, x[mine].copy(), w[own].copy(), given[mine].copy(), group=comm, **ways)
+            return run(), run(skip_ignored=True)
+
+        for plain, skipped in InProcessCommunicator.run(3, work, timeout=20):
+            for name in ("loss", "grad_input", "grad_weight", "lse", "predicted"):
+                whole, made = getattr(plain, name), getattr(skipped, name)
+                assert made.shape == whole.shape
+                np.testing.assert_allclose(made, whole, rtol=1e-4, atol=1e-6)
+
+
+def test_skipped_rows_are_not_exchanged() -> None:
+    x, w, target = problem(260, 2)
+    target[8:] = -100  # rows that count are padded to a multiple
+    exchanged: list[tuple[int, ...]] = []
+
+    class Watched(InProcessCommunicator):
+        def all_gather(self, x: Any, *others: Any, **more: Any) -> Any:
+            exchanged.append(x.shape)
+            return super().all_gather(x, *others, **more)
+
+    def work(comm: Any) -> Any:
+        return distributed.fused_linear_cross_entropy(x, w[35 * comm.rank : 35 * comm.rank + 35].copy(), target, group=comm, skip_ignored=True).loss
+
+    made = Watched.run(2, work, timeout=20)
+    np.testing.assert_allclose(made, [nb.fused_linear_cross_entropy(x, w, target)] * 2, rtol=1e-5)
+    assert sum(shape[0] for shape in exchanged) < 2 * 260
+
+
+def test_a_data_group_of_which_a_rank_has_no_rows() -> None:
+    """It takes part in the sums of all."""
+    x, w, target = problem(11, 4)
+    for parts, skip in (([0, 7, 7, 11], False), ([0, 7, 9, 11], True)):
+        given = target.copy()
+        given[parts[1] : parts[2]] = -100
+        right = nb.fused_linear_cross_entropy(x, w, given, grad_weight=True, return_z_loss=True, lse_square_scale=0.1)
+
+        def work(comm: InProcessCommunicator, parts: Any = parts, given: Any = given, skip: bool = skip) -> Any:
+            own = slice(parts[comm.rank], parts[comm.rank + 1])
+            return distributed.fused_linear_cross_entropy(
+                x[own].copy(), w.copy(), given[own].copy(), data_group=comm, grad_input=True, grad_weight=True, return_z_loss=True, skip_ignored=skip,
+                lse_square_scale=0.1,
+            )  # fmt: skip
+
+        made = InProcessCommunicator.run(3, work, timeout=20)
+        for each in made:
+            np.testing.assert_allclose([each.loss, each.z_loss], [right.loss, right.z_loss], rtol=1e-5)
+        np.testing.assert_allclose(np.sum([each.grad_weight for each in made], 0), right.grad_weight, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["sum", "mean", "class_weight"])
