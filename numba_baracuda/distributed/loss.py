@@ -46,6 +46,7 @@ def fused_linear_cross_entropy(
     class_weight: Any = None,
     row_weight: Any = None,
     dy: Any = None,
+    dy_entropy: Any = None,
     skip_ignored: bool = False,
     grad_input: bool = False,
     grad_weight: Any = False,
@@ -56,6 +57,7 @@ def fused_linear_cross_entropy(
     return_z_loss: bool = False,
     return_accuracy: bool = False,
     return_predicted: bool = False,
+    return_entropy: bool = False,
     chunk: str | int = "auto",
     max_workspace_bytes: int | None = None,
 ) -> FusedLinearCrossEntropyResult:
@@ -65,8 +67,9 @@ def fused_linear_cross_entropy(
     in the order of ranks, may be of any sizes, and may be empty; ``vocab_range`` = (v0, v1) is checked if given. ``target`` holds classes of all V,
     and ``class_weight`` [V] their weights. A target on another rank is not out of range: that is one outside of [0, V).
 
-    ``rows``: "replicated", ``input`` [BT, H], ``target``, ``row_weight`` and ``dy`` are the same on all ranks; or "sharded", each rank has its own
-    rows of them, maybe none, in the order of ranks, as under sequence parallelism. Results with an element for each row are then those of its own.
+    ``rows``: "replicated", ``input`` [BT, H], ``target``, ``row_weight``, ``dy`` and ``dy_entropy`` are the same on all ranks; or "sharded", each
+    rank has its own rows of them, maybe none, in the order of ranks, as under sequence parallelism. Results with an element for each row are then those
+    of its own.
 
     ``grad_input`` is a sum over ranks. ``reduce_grad_input``: "all_reduce", every rank gets the sum; "reduce_scatter", a rank gets its own rows of
     it, of replicated rows the ``rank``-th ⌈BT / size⌉; or None, every rank gets its own term. Terms are rounded to the input's dtype before they are
@@ -76,7 +79,7 @@ def fused_linear_cross_entropy(
     ``data_group``: ranks with other rows and the same classes. Loss, z-loss and accuracy are then those of all their rows: "mean" divides by the
     count of all targets. Gradients are a rank's share: their sum over data_group is the gradient of the whole batch.
 
-    For each chunk of rows, ranks exchange 12 to 24 bytes a row in one all-gather, while the logits of the next chunk are multiplied: the maximum, the
+    For each chunk of rows, ranks exchange 12 to 28 bytes a row in one all-gather, while the logits of the next chunk are multiplied: the maximum, the
     sum of exponentials, the target's logit and what options need, in float32 (float64). Each rank merges them in the order of ranks, so that all
     have the same bits in every run. Two chunks of logits exist at a time.
 
@@ -88,7 +91,10 @@ def fused_linear_cross_entropy(
 
     Raises on every rank, of ``data_group``, too, what one raises about its arguments, and ``InvalidProblem`` where ranks disagree.
     """
-    given = {"input": input, "weight": weight, "target": target, "bias": bias, "class_weight": class_weight, "row_weight": row_weight, "dy": dy}
+    given = {
+        "input": input, "weight": weight, "target": target, "bias": bias, "class_weight": class_weight, "row_weight": row_weight, "dy": dy,
+        "dy_entropy": dy_entropy,
+    }  # fmt: skip
     options = {
         "reduction": reduction, "ignore_index": ignore_index, "label_smoothing": label_smoothing, "lse_square_scale": lse_square_scale,
         "softcap": softcap, "logit_scale": logit_scale, "chunk": chunk, "max_workspace_bytes": max_workspace_bytes,
@@ -96,6 +102,7 @@ def fused_linear_cross_entropy(
     }  # fmt: skip
     ways = {"rows": rows, "reduce_grad_input": reduce_grad_input, "grad_input_accum": grad_input_accum, "skip_ignored": skip_ignored}
     returned = {"lse": return_lse, "z_loss": return_z_loss, "accuracy": return_accuracy, "predicted": return_predicted}
+    returned |= {"entropy": return_entropy}
     gradients = {"grad_input": grad_input, "grad_weight": grad_weight, "grad_bias": grad_bias}
     wanted = {name: each for name, each in gradients.items() if each is not None and each is not False}
     comm, data = groups_of(group, data_group)

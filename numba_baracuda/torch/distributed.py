@@ -17,14 +17,15 @@ from ..distributed.agreement import telling
 from ..distributed.loss import groups_of, waiting
 from ..distributed.loss_run import NAME as FUSED
 from .linear import factors_of, is_dtensor, layer_of, wanted_of
+from .log_probs import scales_of
 from .sharded import FUNCTIONS
 
 with contextlib.suppress(ImportError):  # torch has these rules from 2.5 on
     from . import placements as placements
 
 globals().update(FUNCTIONS)
-__all__ = sorted([*FUNCTIONS, "linear_cross_entropy"])
-_NAME = "distributed.linear_cross_entropy"
+__all__ = sorted([*FUNCTIONS, "linear_cross_entropy", "linear_log_probs"])
+_NAME, _LOG_PROBS = "distributed.linear_cross_entropy", "distributed.linear_log_probs"
 _GRADIENTS = ("grad_input", "grad_weight", "grad_bias")
 
 
@@ -135,3 +136,46 @@ def linear_cross_entropy(
     from torch.distributed.tensor import DTensor, Replicate
 
     return DTensor.from_local(loss, mesh, [Replicate()], run_check=False)
+
+
+class _LogProbs(torch.autograd.Function):  # type: ignore[misc]
+    """Both results always have a gradient, as ranks must agree on what they are given; backward computes the logits again."""
+
+    @staticmethod
+    def forward(ctx: Any, input: Any, weight: Any, bias: Any, target: Any, options: dict[str, Any], wanted: dict[str, Any]) -> Any:
+        ctx.options, ctx.wanted = options, wanted
+        ctx.save_for_backward(input, weight, bias, target)
+        made = _fused(input, weight, target, bias=bias, return_entropy=True, **options)
+        return made.loss.neg_(), made.entropy
+
+    @staticmethod
+    def backward(ctx: Any, d_log_probs: Any, d_entropy: Any) -> tuple[Any, ...]:
+        if torch.is_grad_enabled():
+            raise Unsupported(f"{_LOG_PROBS}: create_graph=True asks for a gradient that is differentiable, wants it False")
+        input, weight, bias, target = ctx.saved_tensors
+        made = _fused(input, weight, target, bias=bias, dy=-d_log_probs, dy_entropy=d_entropy.contiguous(), **ctx.options, **ctx.wanted)
+        return *[getattr(made, name) for name in _GRADIENTS], None, None, None
+
+
+def linear_log_probs(
+    input: Any, weight: Any, target: Any, bias: Any = None, *, group: Any, rows: str = "replicated", temperature: float = 1.0, ignore_index: int = -100,
+    softcap: float | None = None, chunk: str | int = "auto", grad_weight_accum: str | None = None, grad_input_accum: str | None = None,
+) -> tuple[Any, Any]:  # fmt: skip
+    """:func:`numba_baracuda.torch.linear_log_probs` of a layer whose classes are divided among the ranks of ``group``.
+
+    ``weight`` [v1 − v0, H] and ``bias`` [v1 − v0] are a rank's part of the classes; ``input`` […, H] and ``target`` […] are the same on all ranks, or
+    with ``rows="sharded"`` a rank's own rows, of which it gets the results. Gradients are those of the rank's own tensors: that of a replicated
+    ``input`` is summed over the ranks. All ranks take part in backward.
+    """
+    scale, softcap = scales_of(_LOG_PROBS, temperature, softcap)
+    comm, data = groups_of(group, None)
+    with telling(FUSED, *waiting(comm, data)):
+        x, weight, classes, bias = layer_of(_LOG_PROBS, input=input, weight=weight, target=target, bias=bias)
+    options = {
+        "group": group, "rows": rows, "reduction": "none", "logit_scale": scale, "softcap": softcap, "ignore_index": ignore_index, "chunk": chunk,
+        "grad_weight_accum": grad_weight_accum, "grad_input_accum": grad_input_accum,
+        "reduce_grad_input": "reduce_scatter" if rows == "sharded" else "all_reduce",
+    }  # fmt: skip
+    wanted = dict(zip(_GRADIENTS, wanted_of(x, weight, bias), strict=True))
+    log_probs, entropy = _LogProbs.apply(x, weight, bias, classes, options, wanted)
+    return log_probs.reshape(target.shape), entropy.reshape(target.shape)

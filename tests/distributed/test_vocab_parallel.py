@@ -117,12 +117,13 @@ def test_ignored_rows_that_are_skipped(reduction: str, rows: str, reduce: str | 
             mine, own = (slice(each[comm.rank], each[comm.rank + 1]) for each in (parts, classes))
             mine = mine if rows == "sharded" else slice(None)
             ways: dict[str, Any] = {"rows": rows, "reduce_grad_input": reduce, "reduction": reduction, "chunk": 4}
-            ways |= {"grad_input": True, "grad_weight": True, "return_lse": True, "return_predicted": True}
+            ways |= {"grad_input": True, "grad_weight": True, "return_lse": True, "return_predicted": True, "return_entropy": True}
+            ways |= {"dy_entropy": np.linspace(-1, 1, 11, dtype=np.float32)[mine]} if reduction == "none" else {}
             run = functools.partial(distributed.fused_linear_cross_entropy, x[mine].copy(), w[own].copy(), given[mine].copy(), group=comm, **ways)
             return run(), run(skip_ignored=True)
 
         for plain, skipped in InProcessCommunicator.run(3, work, timeout=20):
-            for name in ("loss", "grad_input", "grad_weight", "lse", "predicted"):
+            for name in ("loss", "grad_input", "grad_weight", "lse", "predicted", "entropy"):
                 whole, made = getattr(plain, name), getattr(skipped, name)
                 assert made.shape == whole.shape
                 np.testing.assert_allclose(made, whole, rtol=1e-4, atol=1e-6)
@@ -256,12 +257,13 @@ def test_numbers_that_are_none() -> None:
     x, w, target = problem(6, 3, 9)
     target[:] = [0, 8, -100, 4, 3, 9]
     x[0], w[1], x[2], x[5] = 3e38, 10, np.nan, np.inf
-    asked: dict[str, Any] = {"grad_input": True, "grad_weight": True, "return_lse": True, "return_predicted": True}
+    asked: dict[str, Any] = {"grad_input": True, "grad_weight": True, "return_lse": True, "return_predicted": True, "return_entropy": True}
+    asked["dy_entropy"] = np.linspace(-1, 1, 6, dtype=np.float32)
     for bias in (np.zeros(9, np.float32), np.full(9, -np.inf, np.float32)):
         options = asked | {"bias": bias, "reduction": "none"}
         single = nb.fused_linear_cross_entropy(x, w, target, **options)
         made = parallel(x, w, target, [4, 0, 5], **options)
-        for name in ("loss", "lse", "predicted", "grad_input"):
+        for name in ("loss", "lse", "predicted", "entropy", "grad_input"):
             for each in made:
                 np.testing.assert_allclose(getattr(each, name), getattr(single, name), rtol=1e-5, atol=1e-6)
         np.testing.assert_allclose(np.concatenate([each.grad_weight for each in made]), single.grad_weight, rtol=1e-5, atol=1e-6)

@@ -183,6 +183,35 @@ def check_fully_sharded(x: Any, target: Any) -> None:
     assert_close(slopes[1].full_tensor(), slopes[0], torch.float32)
 
 
+def log_probs(rank: int, size: int) -> None:
+    """Log-probabilities and entropies of classes in parts, and their gradients, equal those of one process."""
+    from numba_baracuda.torch import distributed as sharded
+
+    for dtype in (torch.float32, torch.bfloat16):
+        x, w, b, target = problem(dtype)
+        options: dict[str, Any] = {"temperature": 0.7, "softcap": 3.0, "chunk": 4}
+        given = [each.clone().requires_grad_() for each in (x, w, b)]
+        right, dy = nbt.linear_log_probs(*given[:2], target, given[2], **options), torch.linspace(-1, 1, ROWS)
+        slopes = torch.autograd.grad([each * dy for each in right], given, [torch.ones(ROWS)] * 2)
+        for rows in ("replicated", "sharded"):
+            mine, own = slice(PARTS[rank], PARTS[rank + 1]) if rows == "sharded" else slice(None), slice(ENDS[rank], ENDS[rank + 1])
+            parts = [each.clone().requires_grad_() for each in (x[mine], w[own], b[own])]
+            made = sharded.linear_log_probs(*parts[:2], target[mine], parts[2], group=dist.group.WORLD, rows=rows, **options)
+            for each, whole in zip(made, right, strict=True):
+                assert_close(each.detach(), whole.detach()[mine], dtype)
+            found = torch.autograd.grad([each * dy[mine] for each in made], parts, [torch.ones_like(made[0])] * 2)
+            for each, whole, at in zip(found, slopes, (mine, own, own), strict=True):
+                assert_close(each, whole[at], dtype)
+        x.requires_grad_()
+        only = sharded.linear_log_probs(x, w[own], target, group=dist.group.WORLD)[1].sum()  # gradients of one result alone
+        whole = nbt.linear_log_probs(x, w, target)[1].sum()
+        assert_close(*(torch.autograd.grad(each, x)[0] for each in (only, whole)), dtype)
+
+
+def test_log_probs_of_three_processes() -> None:
+    on_ranks(3, log_probs)
+
+
 def test_layers_of_three_processes() -> None:
     on_ranks(3, layers)
 
