@@ -68,8 +68,8 @@ def fused_linear_cross_entropy(
     and ``class_weight`` [V] their weights. A target on another rank is not out of range: that is one outside of [0, V).
 
     ``rows``: "replicated", ``input`` [BT, H], ``target``, ``row_weight``, ``dy`` and ``dy_entropy`` are the same on all ranks; or "sharded", each
-    rank has its own rows of them, maybe none, in the order of ranks, as under sequence parallelism. Results with an element for each row are then those
-    of its own.
+    rank has its own rows of them, maybe none, in the order of ranks, as under sequence parallelism. Results with an element for each row are then
+    those of its own.
 
     ``grad_input`` is a sum over ranks. ``reduce_grad_input``: "all_reduce", every rank gets the sum; "reduce_scatter", a rank gets its own rows of
     it, of replicated rows the ``rank``-th ⌈BT / size⌉; or None, every rank gets its own term. Terms are rounded to the input's dtype before they are

@@ -158,8 +158,9 @@ class _LogProbs(torch.autograd.Function):  # type: ignore[misc]
 
 
 def linear_log_probs(
-    input: Any, weight: Any, target: Any, bias: Any = None, *, group: Any, rows: str = "replicated", temperature: float = 1.0, ignore_index: int = -100,
-    softcap: float | None = None, chunk: str | int = "auto", grad_weight_accum: str | None = None, grad_input_accum: str | None = None,
+    input: Any, weight: Any, target: Any, bias: Any = None, *, group: Any, rows: str = "replicated", temperature: float = 1.0,
+    ignore_index: int = -100, softcap: float | None = None, chunk: str | int = "auto", grad_weight_accum: str | None = None,
+    grad_input_accum: str | None = None,
 ) -> tuple[Any, Any]:  # fmt: skip
     """:func:`numba_baracuda.torch.linear_log_probs` of a layer whose classes are divided among the ranks of ``group``.
 
