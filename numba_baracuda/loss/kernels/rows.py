@@ -40,8 +40,7 @@ def cross_entropy_rows(
     With ``entropy``, also ``entropies[r] = −Σⱼ pⱼ log pⱼ`` for p = softmax(z[r]), the entropy of a class of probability 0 being 0; its gradient, −pⱼ
     (log pⱼ + entropies[r]), is added times ``dy_entropy[r]``.
 
-    Constants and parameters as :mod:`.` lists them, and: ``copies_in_flight``, ``shared_classes``; ``entropy_upstream``: the element type of
-    ``dy_entropy``, or "" where there is none. ``strides`` end with those of entropies and dy_entropy.
+    Constants and parameters as :mod:`.` lists them, and: ``copies_in_flight``, ``shared_classes``.
     """
     wide, (_, narrow), element = accumulator_type(value), conversions_of(value), jit.SCALARS[value]
     log_ratio, entropic, upstream_widen = log_ratio_of(wide), entropy_upstream != "", conversions_of(entropy_upstream or value)[0]
