@@ -117,10 +117,20 @@ def in_host(owner: Any) -> Any:
     """The NumPy array that shares the host memory of a torch tensor; anything else as it is."""
     if not hasattr(owner, "detach"):
         return owner
-    plain = owner.detach()
-    if plain.dtype is _torch_dtype("bf16"):
-        return plain.view(sys.modules["torch"].int16).numpy().view(dtypes.numpy_dtype("bf16"))
-    return plain.numpy()
+    halves = owner.dtype is _torch_dtype("bf16")
+    dtype = np.dtype(np.int16 if halves else str(owner.dtype).removeprefix("torch."))
+    shared = np.asarray(_Shared(owner, dtype)) if owner.numel() else np.empty(tuple(owner.shape), dtype)
+    return shared.view(dtypes.numpy_dtype("bf16")) if halves else shared
+
+
+class _Shared:
+    """The memory of a torch tensor, for NumPy. By ``tensor.numpy()`` torch would no longer free the storage, as FSDP wants after a layer."""
+
+    def __init__(self, tensor: Any, dtype: Any) -> None:
+        self.tensor = tensor
+        strides = tuple(stride * dtype.itemsize for stride in tensor.stride())
+        data = {"shape": tuple(tensor.shape), "strides": strides, "typestr": dtype.str, "data": (tensor.data_ptr(), False), "version": 3}
+        self.__array_interface__ = data
 
 
 def as_element(made: Any, element: str) -> Any:

@@ -159,6 +159,8 @@ def _torch(obj: Any, at: _At) -> View:
         ptr, key = obj.data_ptr(), (obj.shape, obj.stride(), obj.dtype, obj.get_device(), "torch", False)
     except RuntimeError:  # sparse layouts and torch's own tracers
         _refuse(at, *(autograd.layout_of(obj) or autograd.traced(at[0])))
+    if not ptr and obj.numel():  # DTensors and other wrappers
+        _refuse(at, *(autograd.layout_of(obj) or autograd.wrapped(obj)))
     if obj.is_neg():
         _refuse(at, "a torch tensor whose negation is pending", "x.resolve_neg()")
     form = _read_forms.get(key)

@@ -7,17 +7,20 @@ from typing import Any
 
 from ..core.registry import OPS
 
+#: what names of ops begin with whose operands are divided among processes
+_SHARDED = "distributed."
+
 
 def instead(op: str) -> str:
     """What an op wants instead of a tensor that requires grad; "" where autograd records nothing, or where the result has no gradient anyway."""
     if not sys.modules["torch"].is_grad_enabled():
         return ""
-    known = OPS.get(op)
+    known = OPS.get(op.removeprefix(_SHARDED))
     if known is None:
         return "x.detach(): this function has no gradient"
-    if not known.backward and not op.endswith("_backward"):
+    if not known.backward and not known.name.endswith("_backward"):
         return ""
-    return f"x.detach(), or a call of numba_baracuda.torch.{known.traits.get('differentiable', op)}, which is differentiable"
+    return f"x.detach(), or a call of {_for_torch(op)}, which is differentiable"
 
 
 def layout_of(tensor: Any) -> tuple[str, str] | None:
@@ -31,6 +34,17 @@ def layout_of(tensor: Any) -> tuple[str, str] | None:
 
 def traced(op: str) -> tuple[str, str]:
     """The same of a strided tensor that has no memory."""
-    known = OPS.get(op)
-    wants = f"a call of numba_baracuda.torch.{known.traits.get('differentiable', op)}" if known else "a call outside of transforms and compilers"
+    wants = f"a call of {_for_torch(op)}" if op.removeprefix(_SHARDED) in OPS else "a call outside of transforms and compilers"
     return "a torch tensor without memory, as torch.func and compilers have them", wants
+
+
+def wrapped(tensor: Any) -> tuple[str, str]:
+    """The same of a tensor that stands for others, such as a DTensor."""
+    return f"a torch {type(tensor).__name__} without memory of its own", "a plain tensor, such as x.to_local() of a DTensor"
+
+
+def _for_torch(op: str) -> str:
+    """The function of torch for an op of this name."""
+    sharded = _SHARDED if op.startswith(_SHARDED) else ""
+    name = op.removeprefix(_SHARDED)
+    return f"numba_baracuda.torch.{sharded}{OPS[name].traits.get('differentiable', name)}"

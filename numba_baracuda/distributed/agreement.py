@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from ..core.errors import BaracudaError, InvalidProblem, Unsupported
@@ -33,6 +34,26 @@ def agree(op: str, comm: Communicator, key: Any, describe: Callable[[], Call]) -
     return known[op, key]
 
 
+@contextlib.contextmanager
+def telling(op: str, *comms: Communicator) -> Iterator[None]:
+    """Tells all ranks what is raised inside, before a rank can describe its call: the exchanges that they wait in, one after another, are ``comms``.
+
+    Only where ranks have not agreed on any call of the op, since they may not wait at later ones: this rank then raises alone.
+    """
+    try:
+        yield
+    except BaracudaError as failure:
+        if not any(name == op for name, _ in _agreed.get(comms[0], ())):
+            for comm in comms:
+                comm.exchange(json.dumps({"op": op} | _failed(failure)))
+        raise
+
+
+def _failed(failure: BaracudaError) -> dict[str, Any]:
+    """What a rank says of its call that has failed."""
+    return {"error": (type(failure).__name__, str(failure))}
+
+
 def _exchanged(op: str, comm: Communicator, describe: Callable[[], Call]) -> list[Any]:
     failure: BaracudaError | None = None
     said: dict[str, Any] = {"op": op}
@@ -40,7 +61,7 @@ def _exchanged(op: str, comm: Communicator, describe: Callable[[], Call]) -> lis
         said |= describe()._asdict()
     except BaracudaError as error:
         failure = error
-        said["error"] = type(error).__name__, str(error)
+        said |= _failed(error)
     every = [json.loads(each) for each in comm.exchange(json.dumps(said))]
     if failure is not None:
         raise failure

@@ -22,7 +22,7 @@ from ..reduce.descriptor import ReduceDescriptor
 from ..reduce.shards import States, leave, merge
 from ..scan.descriptor import ScanDescriptor
 from ..scan.recipes import scan_carried
-from .agreement import Call, agree
+from .agreement import Call, agree, telling
 from .communicator import Communicator, Pending, communicator
 
 Reduction = TypeVar("Reduction", bound=ReduceDescriptor)
@@ -36,6 +36,12 @@ SCANS = {"cumsum": "reduce_sum", "cumprod": "reduce_prod", "cummax": "reduce_max
 def layout_of(view: View) -> Layout:
     """The layout of a view."""
     return Layout(tuple(view.shape), tuple(view.strides), view.ptr & 15, view.element)
+
+
+def read_part(op: str, comm: Communicator, given: Any, name: str = "x") -> View:
+    """The view of an operand of the op; what is wrong with it, all ranks of the first call are told."""
+    with telling(op, comm):
+        return arrays.read(given, (f"distributed.{op}", name, ""))
 
 
 def place(made: Any, monoid: str, element: str, before: int, width: int = 2) -> None:
@@ -118,7 +124,8 @@ def _reduction(op: Op) -> Callable[..., Any]:
 
     def run(*given: Any, **named: Any) -> Any:
         (x, axis, keepdims), options = bound(op.name, signature, given, named)
-        view, comm, correction = arrays.read(x, (op.name, "x", "")), communicator(op.name, options.pop("group")), options.get("correction", 1)
+        comm, correction = communicator(op.name, options.pop("group")), options.get("correction", 1)
+        view = read_part(op.name, comm, x)
 
         def described() -> ReduceDescriptor:
             shape = tuple(view.shape)
@@ -154,7 +161,8 @@ def _scan(op: Op) -> Callable[..., Any]:
     fold = OPS[SCANS[op.name]]
 
     def run(x: Any, axis: int = -1, *, group: Any, reverse: bool = False, exclusive: bool = False) -> Any:
-        view, comm = arrays.read(x, (op.name, "x", "")), communicator(op.name, group)
+        comm = communicator(op.name, group)
+        view = read_part(op.name, comm, x)
 
         def describe() -> Call:
             if view.element not in FLOATS:

@@ -20,7 +20,7 @@ from ..reduce.descriptor import ReduceBackwardDescriptor
 from ..reduce.recipes import gradient_of
 from ..reduce.shards import States
 from .agreement import Call, agree
-from .axis import REDUCTIONS, gathered, merged, place, queue_first, said, whole_of
+from .axis import REDUCTIONS, gathered, merged, place, queue_first, read_part, said, whole_of
 from .communicator import Communicator, communicator
 
 
@@ -58,8 +58,8 @@ def _function(op: Op) -> Callable[..., Any]:
     def run(*given: Any, **named: Any) -> Any:
         given, options = bound(op.name, signature, given, named)
         axis, group, input_shape = (options.pop(name) for name in ("axis", "group", "input_shape"))
-        views = {name: arrays.read(each, (op.name, name, "")) for name, each in zip(("dy", "x", "y"), given, strict=True) if each is not None}
         comm = communicator(op.name, group)
+        views = {name: read_part(op.name, comm, each, name) for name, each in zip(("dy", "x", "y"), given, strict=True) if each is not None}
 
         def describe() -> Call:
             made, _ = _described(op, views, axis, input_shape, options)

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
-from ..arrays import streams
+from ..arrays import allocation, streams
 from ..arrays.views import View
 from ..core.dtypes import BY_NAME
 from ..core.errors import BaracudaError, InvalidProblem
 from ..core.options import choice, flag, key_of, refusal
 from ..loss.calls import FusedLinearCrossEntropyResult, read
+from ..loss.compact import CountedRows, results_of_rows
 from ..loss.descriptor import FLCE_DEFAULT_IGNORE_INDEX, FusedLinearCrossEntropyDescriptor
 from ..loss.shards import ShardDescriptor
 from ..plans.signatures import guarded
-from .agreement import Call, agree
+from .agreement import Call, agree, telling
 from .communicator import Alone, Communicator, communicator
 from .loss_run import NAME, Rows, check_part, run_shard
 
@@ -44,6 +46,8 @@ def fused_linear_cross_entropy(
     class_weight: Any = None,
     row_weight: Any = None,
     dy: Any = None,
+    dy_entropy: Any = None,
+    skip_ignored: bool = False,
     grad_input: bool = False,
     grad_weight: Any = False,
     grad_bias: Any = False,
@@ -53,6 +57,7 @@ def fused_linear_cross_entropy(
     return_z_loss: bool = False,
     return_accuracy: bool = False,
     return_predicted: bool = False,
+    return_entropy: bool = False,
     chunk: str | int = "auto",
     max_workspace_bytes: int | None = None,
 ) -> FusedLinearCrossEntropyResult:
@@ -62,8 +67,9 @@ def fused_linear_cross_entropy(
     in the order of ranks, may be of any sizes, and may be empty; ``vocab_range`` = (v0, v1) is checked if given. ``target`` holds classes of all V,
     and ``class_weight`` [V] their weights. A target on another rank is not out of range: that is one outside of [0, V).
 
-    ``rows``: "replicated", ``input`` [BT, H], ``target``, ``row_weight`` and ``dy`` are the same on all ranks; or "sharded", each rank has its own
-    rows of them, maybe none, in the order of ranks, as under sequence parallelism. Results with an element for each row are then those of its own.
+    ``rows``: "replicated", ``input`` [BT, H], ``target``, ``row_weight``, ``dy`` and ``dy_entropy`` are the same on all ranks; or "sharded", each
+    rank has its own rows of them, maybe none, in the order of ranks, as under sequence parallelism. Results with an element for each row are then
+    those of its own.
 
     ``grad_input`` is a sum over ranks. ``reduce_grad_input``: "all_reduce", every rank gets the sum; "reduce_scatter", a rank gets its own rows of
     it, of replicated rows the ``rank``-th ⌈BT / size⌉; or None, every rank gets its own term. Terms are rounded to the input's dtype before they are
@@ -73,34 +79,41 @@ def fused_linear_cross_entropy(
     ``data_group``: ranks with other rows and the same classes. Loss, z-loss and accuracy are then those of all their rows: "mean" divides by the
     count of all targets. Gradients are a rank's share: their sum over data_group is the gradient of the whole batch.
 
-    For each chunk of rows, ranks exchange 12 to 24 bytes a row in one all-gather, while the logits of the next chunk are multiplied: the maximum, the
+    For each chunk of rows, ranks exchange 12 to 28 bytes a row in one all-gather, while the logits of the next chunk are multiplied: the maximum, the
     sum of exponentials, the target's logit and what options need, in float32 (float64). Each rank merges them in the order of ranks, so that all
     have the same bits in every run. Two chunks of logits exist at a time.
 
-    Other arguments are those of the single-GPU function. Gradients are asked for by True; ``grad_weight`` and ``grad_bias`` may be arrays. Ranks may
-    differ in the numbers of classes and rows, not in options, dtypes, width and which gradients they want. ``group`` and ``data_group`` are
-    communicators, torch ``ProcessGroup`` or one-dimensional ``DeviceMesh``, or ``cupy.cuda.nccl.NcclCommunicator``; None is this process alone. Work
-    goes to the current stream of the arrays' framework.
+    Other arguments are those of the single-GPU function. ``skip_ignored`` leaves ignored rows out of the exchanges, too; "reduce_scatter" is then
+    an "all_reduce" of the rows that count, of which a rank keeps its own. Gradients are asked for by True; ``grad_weight`` and ``grad_bias`` may be
+    arrays. Ranks may differ in the numbers of classes and rows, not in options, dtypes, width and which gradients they want. ``group`` and
+    ``data_group`` are communicators, torch ``ProcessGroup`` or one-dimensional ``DeviceMesh``, or ``cupy.cuda.nccl.NcclCommunicator``; None is this
+    process alone. Work goes to the current stream of the arrays' framework.
 
     Raises on every rank, of ``data_group``, too, what one raises about its arguments, and ``InvalidProblem`` where ranks disagree.
     """
-    given = {"input": input, "weight": weight, "target": target, "bias": bias, "class_weight": class_weight, "row_weight": row_weight, "dy": dy}
+    given = {
+        "input": input, "weight": weight, "target": target, "bias": bias, "class_weight": class_weight, "row_weight": row_weight, "dy": dy,
+        "dy_entropy": dy_entropy,
+    }  # fmt: skip
     options = {
         "reduction": reduction, "ignore_index": ignore_index, "label_smoothing": label_smoothing, "lse_square_scale": lse_square_scale,
         "softcap": softcap, "logit_scale": logit_scale, "chunk": chunk, "max_workspace_bytes": max_workspace_bytes,
         "accumulate_grad_weight": accumulate_grad_weight, "grad_weight_accum": grad_weight_accum,
     }  # fmt: skip
-    ways = {"rows": rows, "reduce_grad_input": reduce_grad_input, "grad_input_accum": grad_input_accum}
+    ways = {"rows": rows, "reduce_grad_input": reduce_grad_input, "grad_input_accum": grad_input_accum, "skip_ignored": skip_ignored}
     returned = {"lse": return_lse, "z_loss": return_z_loss, "accuracy": return_accuracy, "predicted": return_predicted}
+    returned |= {"entropy": return_entropy}
     gradients = {"grad_input": grad_input, "grad_weight": grad_weight, "grad_bias": grad_bias}
     wanted = {name: each for name, each in gradients.items() if each is not None and each is not False}
-    comm, data = (Alone() if each is None else communicator(NAME, each) for each in (group, data_group))
-    x, w = read(input, NAME, "input"), read(weight, NAME, "weight")
+    comm, data = groups_of(group, data_group)
+    with telling(NAME, *waiting(comm, data)):
+        x, w = read(input, NAME, "input"), read(weight, NAME, "weight")
     present = {name: each for name, each in given.items() if each is not None}
 
     def describe() -> Call:
         for name, each in returned.items():
             flag(NAME, f"return_{name}", each)
+        flag(NAME, "skip_ignored", skip_ignored)
         choice(NAME, "rows", rows, _ROWS)
         if reduce_grad_input is not None:
             choice(NAME, "reduce_grad_input", reduce_grad_input, _REDUCTIONS)
@@ -134,11 +147,41 @@ def fused_linear_cross_entropy(
         failure = _told(comm, (kept, "data"), failure, lambda: Call({}))
     if failure is not None:
         raise failure
-    made = run_shard(
-        comm, data, problem, held.gathered(present, problem.each), wanted, [name for name in returned if returned[name]], reduce_grad_input, handle
-    )
+    given, names = held.gathered(present, problem.each), [name for name in returned if returned[name]]
+    if skip_ignored and problem.bt:
+        made = _counted(comm, data, held, problem, given, wanted, names, reduce_grad_input, handle)
+    else:
+        made = run_shard(comm, data, problem, given, wanted, names, reduce_grad_input, handle)
     made = {name: held.own(name, each, problem, reduce_grad_input) for name, each in made.items()}
     return FusedLinearCrossEntropyResult(made.pop("out"), **made)
+
+
+def _counted(
+    comm: Communicator, data: Communicator, held: Rows, problem: ShardDescriptor, given: dict[str, Any], wanted: dict[str, Any], names: list[str],
+    reduce_grad_input: str | None, stream: int,
+) -> dict[str, Any]:  # fmt: skip
+    """The results of the rows whose target is not ignored, which are the same on all ranks of ``comm``, and those of the others, which are 0."""
+    counted, scatter = CountedRows(NAME, read(given["target"], NAME, "target"), problem.ignore_index, stream), reduce_grad_input == "reduce_scatter"
+    few, inputs = replace(problem, bt=counted.rows), counted.inputs(given, problem.each)
+    made = run_shard(comm, data, few, inputs, wanted, names, "all_reduce" if scatter else reduce_grad_input, stream)
+    for name in results_of_rows(problem.each):
+        if name in made:
+            view = read(made[name], NAME, name)
+            whole = allocation.empty(view, (problem.bt, *view.shape[1:]), view.element, stream)
+            counted.scatter(made[name], whole)
+            made[name] = whole[held.first(problem.bt) :] if scatter and name == "grad_input" else whole
+    return made
+
+
+def groups_of(group: Any, data_group: Any) -> tuple[Communicator, Communicator]:
+    """The communicators of both groups; a process is alone in one that is None."""
+    comm, data = (Alone() if each is None else communicator(NAME, each) for each in (group, data_group))
+    return comm, data
+
+
+def waiting(comm: Communicator, data: Communicator) -> tuple[Communicator, ...]:
+    """The groups in which ranks tell one another of a call, one after another."""
+    return (comm, data, comm) if data.size > 1 else (comm,)
 
 
 def _told(comm: Communicator, key: Any, failure: BaracudaError | None, say: Callable[[], Call]) -> BaracudaError | None:

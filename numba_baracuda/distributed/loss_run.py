@@ -27,7 +27,7 @@ from .communicator import Communicator, Pending, part
 NAME = "distributed.fused_linear_cross_entropy"
 #: operands and results with an element or a line for each row; dy is one with the reduction "none"
 _BY_ROW = ("input", "target", "row_weight")
-_ROW_RESULTS, _ROW_LOSSES = ("lse", "predicted"), ("out", "z_loss", "accuracy")
+_ROW_RESULTS, _ROW_LOSSES = ("lse", "predicted", "entropy"), ("out", "z_loss", "accuracy")
 
 
 def _view(given: Any, name: str) -> View:
@@ -80,8 +80,8 @@ class Rows:
         """The operands, with those of rows from all ranks; ``each``: whether the reduction is "none"."""
         if not self.sharded:
             return given
-        names = (*_BY_ROW, "dy") if each and not isinstance(given.get("dy", 0), numbers.Real) else _BY_ROW
-        return {name: self._gather(name, operand) if name in names else operand for name, operand in given.items()}
+        names = (*_BY_ROW, "dy", "dy_entropy") if each else _BY_ROW
+        return {name: self._gather(name, one) if name in names and not isinstance(one, numbers.Real) else one for name, one in given.items()}
 
     def _gather(self, name: str, given: Any) -> Any:
         view, own = read(given, NAME, name), self.counts[self.comm.rank]
@@ -91,6 +91,10 @@ class Rows:
             padded[:own] = given
             padded[own:] = self.ignore_index if name == "target" else 0
         return self.comm.all_gather(padded, self.stream).wait().reshape(self.total, *rest)
+
+    def first(self, rows: int) -> int:
+        """The first of this rank's rows, of so many of all."""
+        return self.comm.rank * self.most if self.sharded else part(NAME, self.comm, rows)[0]
 
     def own(self, name: str, made: Any, problem: ShardDescriptor, reduce_grad_input: str | None) -> Any:
         """What of a result belongs to this rank."""
@@ -145,7 +149,8 @@ def run_shard(
     kinds = {"out": (total, wide), "lse": (problem.row_shape, wide), "z_loss": (total, wide), "accuracy": (total, wide)}
     padded = ceil_div(problem.bt, comm.size) * comm.size
     kinds |= {"grad_weight": (problem.weight_shape, x.element), "grad_bias": (problem.class_shape, x.element)}
-    kinds |= {"predicted": (problem.row_shape, "i64"), "grad_input": ((padded if scatter else problem.bt, problem.h), x.element)}
+    kinds |= {"predicted": (problem.row_shape, "i64"), "entropy": (problem.row_shape, wide)}
+    kinds |= {"grad_input": ((padded if scatter else problem.bt, problem.h), x.element)}
     given = {name: each for name, each in wanted.items() if each is not True}
     results = {name: given.get(name) for name in ("out", *wanted, *returned)}
     results = {name: allocation.empty(x, *kinds[name], stream) if each is None else each for name, each in results.items()}
@@ -154,26 +159,26 @@ def run_shard(
         results["grad_input"] = whole[: problem.bt]
     run = _Run(problem, inputs, results, stream)
     forward, sums = run.forward, run.arrays.get("input_sums")
-    if not problem.bt:
-        run.queue("nothing", forward.nothing)
-        return results
-    if data.size == 1:
-        run.queue("begin", forward.begin)
-    else:
+    if data.size > 1:
         counted = run.empty((2,), wide)
         run.queue("count", lambda: [forward.totals("count")], sums=counted)
         data.all_reduce(counted, stream).wait()
         run.queue("factors", lambda: [forward.totals("factors"), *forward.begin()[1:]], sums=counted)
-    reduced = _chunks(run, comm, whole if sums is None else sums.reshape(-1, problem.h), reduce_grad_input == "all_reduce")
-    for each in reduced:
-        each.wait()
-    rounds = sums is not None and not scatter
-    run.queue(("finish", rounds), lambda: [*forward.finish(), *([forward.narrowed()] if rounds else [])])
+    elif problem.bt:
+        run.queue("begin", forward.begin)
+    if problem.bt:
+        reduced = _chunks(run, comm, whole if sums is None else sums.reshape(-1, problem.h), reduce_grad_input == "all_reduce")
+        for each in reduced:
+            each.wait()
+        rounds = sums is not None and not scatter
+        run.queue(("finish", rounds), lambda: [*forward.finish(), *([forward.narrowed()] if rounds else [])])
+    else:
+        run.queue("nothing", forward.nothing)
     if data.size > 1 and not problem.each:
         for name in ("out", "z_loss", "accuracy"):
             if name in results:
                 data.all_reduce(results[name], stream).wait()
-    if scatter and whole is not None:
+    if scatter and whole is not None and problem.bt:
         results["grad_input"] = _scattered(run, comm, whole if sums is None else sums, padded)
     return results
 

@@ -19,6 +19,7 @@ from ..segment.calls import DEFAULTS, number_of_segments
 from ..segment.descriptor import OrderedIds, SegmentDescriptor, part_names
 from ..segment.shards import Fold
 from .agreement import Call, agree
+from .axis import read_part
 from .communicator import communicator
 from .seams import joined, shared
 from .segments import Rows, exchanged, finished, results_are_sums, spread
@@ -74,11 +75,11 @@ def _function(op: Op) -> Callable[..., Any]:
         given, options = signatures.bound(op.name, signature, given, named)
         operands = dict(zip([each.name for each in inputs], given, strict=False))
         index = operands["segment_ids"] if isinstance(operands["segment_ids"], OrderedIds) else None
-        form = "" if index is None else index.descriptor_form
-        views = {name: arrays.read(each, (op.name, name, "")) for name, each in operands.items() if each is not index}
+        form, comm = "" if index is None else index.descriptor_form, communicator(op.name, options.pop("group"))
+        views = {name: read_part(op.name, comm, each, name) for name, each in operands.items() if each is not index}
         if index is not None:
             views |= {name: index.view_of(name) for name in ("segment_ids", *part_names(op, form))}
-        comm, sharded = communicator(op.name, options.pop("group")), options.get("result") == "sharded"
+        sharded = options.get("result") == "sharded"
         segments = views[inputs[0].name].shape[0] if from_input else given[-1]
 
         def describe() -> Call:

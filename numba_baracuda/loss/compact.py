@@ -45,6 +45,12 @@ class CountedRows:
         self.op, self.stream, self.rows = op, stream, min(ceil_div(counted_rows, multiple) * multiple, rows)
         self.row_indices, self.target, self.positions = made["row_indices"][: self.rows], made["counted_targets"][: self.rows], made["positions"]
 
+    def inputs(self, given: dict[str, Any], each: bool) -> dict[str, Any]:
+        """The operands, those of rows for the rows that count alone; ``each``: whether the reduction is "none"."""
+        by_row = ("input", "row_weight", "dy", "dy_entropy") if each else ("input", "row_weight")
+        made = {name: self.gather(array) if name in by_row and not isinstance(array, numbers.Real) else array for name, array in given.items()}
+        return made | {"target": self.target}
+
     def gather(self, each: Any) -> Any:
         """The lines of ``each`` [rows, …] that belong to rows that count, and zeros behind them."""
         return _gather(each, self.row_indices, self.stream, None)
@@ -69,13 +75,17 @@ def run_compacted(
     counted: CountedRows, run: Callable[[dict[str, Any], dict[str, Any]], None], inputs: dict[str, Any], results: dict[str, Any], each: bool
 ) -> None:
     """Calls ``run`` with the rows that count and scatters its results for rows to ``results``; ``each``: whether the reduction is "none"."""
-    by_row = ("input", "row_weight", "dy", "dy_entropy") if each else ("input", "row_weight")
-    given = {name: counted.gather(array) if name in by_row and not isinstance(array, numbers.Real) else array for name, array in inputs.items()}
-    given["target"], like, compacted = counted.target, arrays.view(given["input"], counted.op, "input"), {}
-    for name in (*_ROW_RESULTS, *_ROW_LOSSES) if each else _ROW_RESULTS:
+    given, compacted = counted.inputs(inputs, each), {}
+    like = arrays.view(given["input"], counted.op, "input")
+    for name in results_of_rows(each):
         if name in results:
             view = arrays.view(results[name], counted.op, name)
             compacted[name] = allocation.empty(like, (counted.rows, *view.shape[1:]), view.element, counted.stream)
     run(given, results | compacted)
     for name, array in compacted.items():
         counted.scatter(array, results[name])
+
+
+def results_of_rows(each: bool) -> tuple[str, ...]:
+    """Results of one element or line for each row; ``each``: whether the reduction is "none"."""
+    return (*_ROW_RESULTS, *_ROW_LOSSES) if each else _ROW_RESULTS

@@ -14,7 +14,7 @@ from .policy import CrossEntropyRows, MergeStatistics, Totals, cross_entropy_row
 GRADIENT, LOSS, INVERSE_COUNT, Z_LOSS, LSE_SQUARE, CROSS_ENTROPY, CLASS_WEIGHTS = range(7)
 FACTORS = 7
 #: numbers of a row that the gradients of its logits are made of, where classes are divided among ranks
-ROW_TERMS = 4
+ROW_TERMS = 5
 #: threads of a block that sums over all rows
 TOTAL_THREADS = Totals.threads_per_block
 #: threads of a block that merges statistics
@@ -33,9 +33,9 @@ _RESERVED = 3 << 9
 _EMULATED_SHARED = 112 << 10
 
 
-def statistics_width(argmax: bool, smoothed: bool) -> int:
+def statistics_width(argmax: bool, smoothed: bool, entropy: bool) -> int:
     """Numbers that ranks exchange of a row."""
-    return 3 + argmax + 2 * smoothed
+    return 3 + argmax + entropy + 2 * smoothed
 
 
 class RowBlocks(NamedTuple):

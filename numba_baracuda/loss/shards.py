@@ -50,7 +50,8 @@ class ShardForward(Forward):
         super().__init__(op, descriptor, layouts, target)
         self.problem: ShardDescriptor = descriptor
         self.classes = descriptor.total_classes
-        self.width = statistics_width(self.argmax, descriptor.label_smoothing > 0)
+        self.entropy = self.entropic or "entropy" in layouts
+        self.width = statistics_width(self.argmax, descriptor.label_smoothing > 0, self.entropy)
 
     @property
     def held(self) -> dict[str, Slot]:
@@ -95,7 +96,7 @@ class ShardForward(Forward):
     def before(self, first: int, rows: int) -> list[Step]:
         """The steps of a chunk before its exchange: logits and their statistics."""
         steps = cross_entropy_rows(self.value, self.target).items_per_thread
-        more = {"steps": steps, "argmax": self.argmax}
+        more = {"steps": steps, "argmax": self.argmax, "entropy": self.entropy}
         return [*self.logits(first, rows), self._on_logits("row_statistics", first, rows, more, {"statistics": "statistics"})]
 
     def after(self, first: int, rows: int) -> list[Step]:
@@ -103,7 +104,11 @@ class ShardForward(Forward):
         made: list[Step] = [self._merge(first, rows)]
         if not self.gradients or not self.problem.v:
             return made
-        return [*made, self._on_logits("row_gradients", first, rows, {}, {"row_terms": "row_terms"}), *self.input_products(first, rows)]
+        return [
+            *made,
+            self._on_logits("row_gradients", first, rows, {"entropic": self.entropic}, {"row_terms": "row_terms"}),
+            *self.input_products(first, rows),
+        ]
 
     def last(self, first: int, rows: int) -> list[Step]:
         """The steps of a chunk that the sum of the gradient of its input is beside."""
@@ -113,15 +118,17 @@ class ShardForward(Forward):
         problem, cap, upstream = self.problem, self.problem.softcap or 1.0, self.upstream if self.problem.each else ""
         given = self._constants() | {
             "upstream": upstream, "gradient": bool(self.gradients), "squared": self.squared, "capped": problem.softcap is not None,
-            "row_weighted": "row_weight" in self.layouts, "argmax": self.argmax,
+            "row_weighted": "row_weight" in self.layouts, "argmax": self.argmax, "entropy": self.entropy,
+            "entropy_upstream": self.layouts["dy_entropy"].element or self.wide if self.entropic else "",
         }  # fmt: skip
         arguments = {
             "statistics": "gathered", "target": "target", **{name: self.name_or_null(name) for name in ("class_weight", "row_weight")},
-            "dy": "dy" if upstream else NULL, "factors": "factors", "losses": "losses", "squares": "squares" if self.squared else NULL,
+            "dy": "dy" if upstream else NULL, "dy_entropy": "dy_entropy" if self.entropic else NULL, "entropies": "entropy" if self.entropy else NULL,
+            "factors": "factors", "losses": "losses", "squares": "squares" if self.squared else NULL,
             "hits": "hits" if self.argmax else NULL, "lse": "lse", "predicted": "predicted" if self.argmax else NULL,
             "row_terms": "row_terms" if self.gradients else NULL, "ranks": problem.ranks, "first_row": first, "rows": rows,
             "total_classes": problem.total_classes, "ignore": problem.ignore_index, "smoothing": problem.label_smoothing,
-            "lse_square_scale": problem.lse_square_scale, "cap": (cap, 1 / cap), "strides": self.strides_of(*ROW_OPERANDS),
+            "lse_square_scale": problem.lse_square_scale, "cap": (cap, 1 / cap), "strides": self.strides_of(*ROW_OPERANDS, "entropy", "dy_entropy"),
         }  # fmt: skip
         return Launch(kernel_spec("merge_statistics", MERGE_THREADS, **given), (ceil_div(rows, MERGE_THREADS), MERGE_THREADS, 0), arguments)
 

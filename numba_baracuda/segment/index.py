@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,8 @@ from .index_calls import ascend, make
 from .recipes.common import FAULT, NO_FAULT, faults
 
 _WANTS = "int32 or int64"
+#: the arrays besides the ids, in the order in which ops of torch give them
+PARTS = ("sorted_ids", "permutation", "offsets", "counts")
 
 
 class SegmentIndex(OrderedIds):
@@ -36,13 +38,24 @@ class SegmentIndex(OrderedIds):
     ``offsets[s + 1]`` − 1 in that order. ``counts`` [S]: its rows. All by a stable radix sort of the bits that S has, and a search for each segment,
     or a pass over the ids where segments are short.
 
+    In a function that torch compiles, None sorts, which no host waits for.
+
     A notebook shows a histogram of the segments' lengths, for which it reads ``counts``: that waits for the device.
 
     Work is queued on ``stream``, by default the framework's current one; an op on another stream must be ordered behind it. An index can be copied
     and pickled where its arrays can. Raises ``InvalidProblem`` for what are no ids or no number of segments.
     """
 
+    #: set by :mod:`numba_baracuda.torch`, in whose compiled functions an index is made by an op: whether such a function is being traced, and the op
+    tracing: Callable[[], bool] = staticmethod(lambda: False)
+    traced: Callable[..., tuple[Any, ...]]
+
     def __init__(self, segment_ids: Any, num_segments: int, is_sorted: bool | None = None, *, stream: Any = None) -> None:
+        if SegmentIndex.tracing():
+            self._trace(
+                segment_ids, segment_ids.shape[0], num_segments, bool(is_sorted), SegmentIndex.traced(segment_ids, num_segments, bool(is_sorted))
+            )
+            return
         ids = _numbers(segment_ids, "SegmentIndex", "segment_ids")
         segments, rows = whole("SegmentIndex", "num_segments", num_segments, 0), ids.shape[0]
         if is_sorted is not None:
@@ -64,6 +77,10 @@ class SegmentIndex(OrderedIds):
         than the one before, or outside [0, num_inputs].
         """
         where = "SegmentIndex.from_offsets"
+        if SegmentIndex.tracing():
+            self = cls.__new__(cls)
+            self._trace(None, num_inputs, offsets.shape[0] - 1, True, SegmentIndex.traced(offsets, num_inputs, None))
+            return self
         ends = _numbers(offsets, where, "offsets")
         ends.name = "bounds"
         if not ends.shape[0]:
@@ -83,6 +100,14 @@ class SegmentIndex(OrderedIds):
         self.num_inputs, self.num_segments, self.is_sorted = rows, segments, is_sorted
         self.descriptor_form = "sorted" if is_sorted else "permuted"
         self._views = {name: arrays.view(array, "SegmentIndex", name) for name, array in made.items()}
+
+    def _trace(self, ids: Any, rows: Any, segments: Any, is_sorted: bool, made: tuple[Any, ...]) -> None:
+        """Keeps tensors that a compiler has made, whose addresses are not known yet."""
+        self.num_inputs, self.num_segments, self.is_sorted = rows, segments, is_sorted
+        self.descriptor_form = "sorted" if is_sorted else "permuted"
+        named = dict(zip(PARTS, made, strict=True)) | {"segment_ids": made[0] if ids is None else ids}
+        unknown: Any = None
+        self._views = {name: View(0, unknown, tensor, name) for name, tensor in named.items()}
 
     def __getstate__(self) -> dict[str, Any]:
         """The arrays, without their addresses: a copy has others."""
@@ -131,7 +156,10 @@ class SegmentIndex(OrderedIds):
 
     def view_of(self, name: str) -> View:
         """One of the arrays, as plans read it."""
-        return self._views[name]
+        view = self._views[name]
+        if view.form is None:  # a compiled function has made it
+            view = self._views[name] = arrays.view(view.owner, "SegmentIndex", name)
+        return view
 
 
 def _numbers(given: Any, where: str, name: str) -> View:

@@ -13,6 +13,7 @@ from typing import Any
 
 from ..core.registry import OPS
 from ..plans.signatures import dressed
+from . import index_op as index_op
 from .autograd import functions_of
 from .linear import FusedLinearCrossEntropyLoss as FusedLinearCrossEntropyLoss
 from .linear import linear_cross_entropy as linear_cross_entropy

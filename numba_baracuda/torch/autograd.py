@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
-from ..core.errors import InvalidProblem
+from ..core.errors import InvalidProblem, Unsupported
 from . import batching
 from .operators import Operator
 from .second import LINEAR, RULES, Gradient, once
@@ -104,11 +104,16 @@ def functions_of(operator: Operator, operators: dict[str, Operator]) -> tuple[An
         constants = dict.fromkeys(_CONSTANTS) | {"check_ids": False}
         return operator.call(restored(ctx) | {roles[0]: tangent} | constants)
 
+    def no_jvp(ctx: Any, *tangents: Any) -> Any:
+        raise Unsupported(
+            f"{op.name} has no gradient in forward mode, which {', '.join(LINEAR)} and their gradients have; wants torch.func.vjp or grad"
+        )
+
     def vmap(info: Any, in_dims: tuple[Any, ...], *values: Any) -> tuple[Any, Any]:
         return batching.batched(operator, info.batch_size, in_dims, values)
 
     members = {"forward": forward, "setup_context": setup_context, "backward": backward_again if operator.backward else backward, "vmap": vmap}
-    members |= {"jvp": jvp} if linear else {}
+    members["jvp"] = jvp if linear else no_jvp
     eager = {name: each for name, each in members.items() if name not in ("setup_context", "vmap")} | {"forward": eager_forward}
     name = "".join(part.capitalize() for part in op.name.split("_"))
     function, fast = (type(name, (torch.autograd.Function,), {each: staticmethod(member) for each, member in of.items()}) for of in (members, eager))

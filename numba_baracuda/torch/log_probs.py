@@ -86,6 +86,13 @@ class _LogProbs(torch.autograd.Function):  # type: ignore[misc]
 record(_overload, _LogProbs)
 
 
+def scales_of(name: str, temperature: Any, softcap: float | None) -> tuple[float, float | None]:
+    """The scale of logits and the softcap that follows it, by which what is capped is divided by the temperature."""
+    if isinstance(temperature, bool) or not isinstance(temperature, (int, float)) or not 0 < temperature < math.inf:
+        raise InvalidProblem(f"{name}: temperature is {temperature!r}, wants a positive number")
+    return 1 / temperature, None if softcap is None else softcap / temperature
+
+
 def linear_log_probs(
     input: Any,
     weight: Any,
@@ -112,11 +119,10 @@ def linear_log_probs(
 
     Raises ``InvalidProblem`` for shapes, dtypes or options that contradict each other, ``Unsupported`` for other dtypes.
     """
-    if isinstance(temperature, bool) or not isinstance(temperature, (int, float)) or not 0 < temperature < math.inf:
-        raise InvalidProblem(f"{_NAME}: temperature is {temperature!r}, wants a positive number")
-    rows, weight, classes, bias = layer_of(_NAME, input, weight, target, bias)
+    scale, softcap = scales_of(_NAME, temperature, softcap)
+    rows, weight, classes, bias = layer_of(_NAME, input=input, weight=weight, target=target, bias=bias)
     values = (
-        rows, weight, classes, bias, 1 / temperature, None if softcap is None else softcap / temperature, ignore_index, str(chunk), grad_weight_accum,
+        rows, weight, classes, bias, scale, softcap, ignore_index, str(chunk), grad_weight_accum,
     )  # fmt: skip
     run = _overload if torch.compiler.is_compiling() else _LogProbs.apply if any(wanted_of(rows, weight, bias)) else _compute
     log_probs, entropy = run(*values)

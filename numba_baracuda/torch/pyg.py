@@ -159,6 +159,10 @@ class MulAggregation(_Reduced, aggr.MulAggregation):  # type: ignore[misc]
     """The product of each set, with the arguments of ``torch_geometric.nn.aggr.MulAggregation``; 1 for none."""
 
 
+class PowerMeanAggregation(_Reduced, aggr.PowerMeanAggregation):  # type: ignore[misc]
+    """The power mean of each set, with the arguments of ``torch_geometric.nn.aggr.PowerMeanAggregation``."""
+
+
 class VarAggregation(_Reduced, aggr.VarAggregation):  # type: ignore[misc]
     """The variance of each set, with the arguments of ``torch_geometric.nn.aggr.VarAggregation``; 0 for none.
 

@@ -67,8 +67,8 @@ def _function(name: str) -> Callable[..., Any]:
         (x, *others), options = bound(name, signature, given, {"group": None} | options if sharded else options)
         if sharded:
             return _of_dtensors(run, x, *others, **options)
-        if not (torch.is_grad_enabled() and x.requires_grad and op.backward):
-            return plain(x.detach(), *others, **options)
+        if not isinstance(x, torch.Tensor) or not (torch.is_grad_enabled() and x.requires_grad and op.backward):
+            return plain(x.detach() if isinstance(x, torch.Tensor) else x, *others, **options)
         return differentiable(x, Call(name, others, options))
 
     made = dressed(run, op, signature, f"{plain.__doc__}\n{Call.promise(name)}\n" if op.backward else plain.__doc__)

@@ -7,6 +7,6 @@ from loss_cases import OPTIONS, problem
 from rank_losses import SHARDS, check
 
 
-@pytest.mark.parametrize("name", [name for name in OPTIONS if "dy_entropy" not in OPTIONS[name]])
+@pytest.mark.parametrize("name", OPTIONS)
 def test_options(name: str) -> None:
     check(*problem(), "f32", SHARDS["uneven"], **OPTIONS[name])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import Any
 
@@ -101,6 +102,72 @@ def test_a_gradient_that_is_summed_in_float32(reduce: str) -> None:
     assert_close(whole, right, "grad_input", "bf16", 70)
 
 
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+@pytest.mark.parametrize("rows", ["replicated", "sharded"])
+@pytest.mark.parametrize("reduce", ["all_reduce", "reduce_scatter", None])
+def test_ignored_rows_that_are_skipped(reduction: str, rows: str, reduce: str | None) -> None:
+    """The results are those of all rows, also where no row counts."""
+    x, w, target = problem(11, 4)
+    parts, classes = [0, 5, 5, 11], [0, 30, 40, 70]
+    for ignored in ([0, 3, 4, 9], [*range(11)]):
+        given = target.copy()
+        given[ignored] = -100
+
+        def work(comm: InProcessCommunicator, given: Any = given) -> Any:
+            mine, own = (slice(each[comm.rank], each[comm.rank + 1]) for each in (parts, classes))
+            mine = mine if rows == "sharded" else slice(None)
+            ways: dict[str, Any] = {"rows": rows, "reduce_grad_input": reduce, "reduction": reduction, "chunk": 4}
+            ways |= {"grad_input": True, "grad_weight": True, "return_lse": True, "return_predicted": True, "return_entropy": True}
+            ways |= {"dy_entropy": np.linspace(-1, 1, 11, dtype=np.float32)[mine]} if reduction == "none" else {}
+            run = functools.partial(distributed.fused_linear_cross_entropy, x[mine].copy(), w[own].copy(), given[mine].copy(), group=comm, **ways)
+            return run(), run(skip_ignored=True)
+
+        for plain, skipped in InProcessCommunicator.run(3, work, timeout=20):
+            for name in ("loss", "grad_input", "grad_weight", "lse", "predicted", "entropy"):
+                whole, made = getattr(plain, name), getattr(skipped, name)
+                assert made.shape == whole.shape
+                np.testing.assert_allclose(made, whole, rtol=1e-4, atol=1e-6)
+
+
+def test_skipped_rows_are_not_exchanged() -> None:
+    x, w, target = problem(260, 2)
+    target[8:] = -100  # rows that count are padded to a multiple
+    exchanged: list[tuple[int, ...]] = []
+
+    class Watched(InProcessCommunicator):
+        def all_gather(self, x: Any, *others: Any, **more: Any) -> Any:
+            exchanged.append(x.shape)
+            return super().all_gather(x, *others, **more)
+
+    def work(comm: Any) -> Any:
+        return distributed.fused_linear_cross_entropy(x, w[35 * comm.rank : 35 * comm.rank + 35].copy(), target, group=comm, skip_ignored=True).loss
+
+    made = Watched.run(2, work, timeout=20)
+    np.testing.assert_allclose(made, [nb.fused_linear_cross_entropy(x, w, target)] * 2, rtol=1e-5)
+    assert sum(shape[0] for shape in exchanged) < 2 * 260
+
+
+def test_a_data_group_of_which_a_rank_has_no_rows() -> None:
+    """It takes part in the sums of all."""
+    x, w, target = problem(11, 4)
+    for parts, skip in (([0, 7, 7, 11], False), ([0, 7, 9, 11], True)):
+        given = target.copy()
+        given[parts[1] : parts[2]] = -100
+        right = nb.fused_linear_cross_entropy(x, w, given, grad_weight=True, return_z_loss=True, lse_square_scale=0.1)
+
+        def work(comm: InProcessCommunicator, parts: Any = parts, given: Any = given, skip: bool = skip) -> Any:
+            own = slice(parts[comm.rank], parts[comm.rank + 1])
+            return distributed.fused_linear_cross_entropy(
+                x[own].copy(), w.copy(), given[own].copy(), data_group=comm, grad_input=True, grad_weight=True, return_z_loss=True, skip_ignored=skip,
+                lse_square_scale=0.1,
+            )  # fmt: skip
+
+        made = InProcessCommunicator.run(3, work, timeout=20)
+        for each in made:
+            np.testing.assert_allclose([each.loss, each.z_loss], [right.loss, right.z_loss], rtol=1e-5)
+        np.testing.assert_allclose(np.sum([each.grad_weight for each in made], 0), right.grad_weight, rtol=1e-4, atol=1e-6)
+
+
 @pytest.mark.parametrize("name", ["sum", "mean", "class_weight"])
 def test_data_parallel_means(name: str) -> None:
     """Ranks with other rows and all classes: the loss of the whole batch on each, and gradients that add up to its own."""
@@ -130,6 +197,7 @@ def test_data_parallel_means(name: str) -> None:
         ({"vocab_range": (30, 65)}, r"vocab_range is \[30, 65\] on rank 1, wants \[35, 70\], as weight has \[35, 35\] rows on the ranks"),
         ({"label_smoothing": 2.0}, "label_smoothing is 2.0, wants a number from 0 to 1"),
         ({"target": np.zeros(4, np.int64)}, r"target has shape \[4\], wants \[5\]"),
+        ({"input": None}, "input is None, wants an array"),
     ],
 )
 def test_what_one_rank_has_wrong_is_said_on_all(options: dict[str, Any], message: str) -> None:
@@ -149,6 +217,7 @@ def test_what_one_rank_has_wrong_is_said_on_all(options: dict[str, Any], message
         ({"softcap": 2.0}, "softcap is 2.0 on rank 1, wants None, as on rank 0"),
         ({"input": np.zeros((5, 4)), "weight": np.zeros((35, 4))}, "dtype of input is float64 on rank 1, wants float32, as on rank 0"),
         ({"target": np.zeros(4, np.int64)}, r"target has shape \[4\], wants \[5\]"),
+        ({"weight": "none"}, "weight is of type str"),
         ({"vocab_range": (1, 36)}, r"vocab_range is \[1, 36\]"),
         ({"weight": np.zeros((30, 4), np.float32)}, "rows of weight is 30 on rank 1, wants 35, as on rank 0"),
     ],
@@ -188,12 +257,13 @@ def test_numbers_that_are_none() -> None:
     x, w, target = problem(6, 3, 9)
     target[:] = [0, 8, -100, 4, 3, 9]
     x[0], w[1], x[2], x[5] = 3e38, 10, np.nan, np.inf
-    asked: dict[str, Any] = {"grad_input": True, "grad_weight": True, "return_lse": True, "return_predicted": True}
+    asked: dict[str, Any] = {"grad_input": True, "grad_weight": True, "return_lse": True, "return_predicted": True, "return_entropy": True}
+    asked["dy_entropy"] = np.linspace(-1, 1, 6, dtype=np.float32)
     for bias in (np.zeros(9, np.float32), np.full(9, -np.inf, np.float32)):
         options = asked | {"bias": bias, "reduction": "none"}
         single = nb.fused_linear_cross_entropy(x, w, target, **options)
         made = parallel(x, w, target, [4, 0, 5], **options)
-        for name in ("loss", "lse", "predicted", "grad_input"):
+        for name in ("loss", "lse", "predicted", "entropy", "grad_input"):
             for each in made:
                 np.testing.assert_allclose(getattr(each, name), getattr(single, name), rtol=1e-5, atol=1e-6)
         np.testing.assert_allclose(np.concatenate([each.grad_weight for each in made]), single.grad_weight, rtol=1e-5, atol=1e-6)

@@ -95,6 +95,43 @@ def test_an_index_is_a_group_of_tensors() -> None:
     assert counter.frame_count <= 2
 
 
+@pytest.mark.parametrize("is_sorted", [None, False, True])
+def test_an_index_that_is_made_inside(is_sorted: Any) -> None:
+    """It serves several ops of one graph, for graphs of any size, and is whole outside of it."""
+
+    def network(x: torch.Tensor, weight: torch.Tensor, source: torch.Tensor, target: torch.Tensor) -> Any:
+        index = nb.SegmentIndex(target, x.shape[0], is_sorted)
+        return attention(attention(x, weight, source, index, None), weight, source, index, None), index
+
+    counter = CompileCounterWithBackend("aot_eager")
+    step = torch.compile(network, backend=counter, fullgraph=True, dynamic=True)
+    for nodes, edges in ((5, 9), (7, 16), (6, 11)):
+        x, weight, source, target = graph(nodes, edges)
+        target = target.sort().values if is_sorted else target
+        weight.requires_grad_()
+        (made, index), wanted = step(x, weight, source, target), network(x, weight, source, target)[0]
+        torch.testing.assert_close(made, wanted)
+        torch.testing.assert_close(*[torch.autograd.grad(each.sum(), weight)[0] for each in (made, wanted)])
+        right = nb.SegmentIndex(target, nodes, bool(is_sorted))
+        assert torch.equal(index.offsets, right.offsets) and index.is_sorted == right.is_sorted
+        assert torch.equal(nbt.unsorted_segment_sum(made[source], index), nbt.unsorted_segment_sum(made[source], right))
+    assert counter.frame_count <= 2
+
+
+def test_an_index_of_offsets_that_is_made_inside() -> None:
+    x, offsets = cases.rows(), torch.tensor([0, 2, 2, 6], device=cases.DEVICE)
+    step = compiled(lambda x, offsets: nbt.unsorted_segment_mean(x, nb.SegmentIndex.from_offsets(offsets, x.shape[0])))
+    assert torch.equal(step(x, offsets), nbt.unsorted_segment_mean(x, nb.SegmentIndex.from_offsets(offsets)))
+    for given in ((offsets, 7, True), (offsets.flip(0), 7, False), (offsets, 6, None)):
+        assert set(torch.library.opcheck(torch.ops.numba_baracuda.segment_index.default, given).values()) == {"SUCCESS"}
+    for call, message in (
+        (lambda x, offsets: nb.SegmentIndex(x, 3).counts, "SegmentIndex: segment_ids is torch.float64 of 2 axes, wants"),
+        (lambda x, offsets: nb.SegmentIndex.from_offsets(offsets).counts, "SegmentIndex.from_offsets: num_inputs is None in a compiled function"),
+    ):
+        with pytest.raises(Exception, match=message):
+            compiled(call)(x, offsets)
+
+
 def test_options_compile() -> None:
     x, given = cases.rows(), cases.ids("unsorted_segment_max")
 

@@ -120,6 +120,104 @@ def test_reductions_scans_and_dtensors() -> None:
         assert message == "reduce_sum: other extents of x is [3] on rank 1, wants [2], as on rank 0"
 
 
+def layers(rank: int, size: int) -> None:
+    """What DTensors, FSDP and autocast make of the loss equals that of one process; what is wrong on one rank is said on all."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+
+    from numba_baracuda.torch import distributed as sharded
+
+    x, w, b, target = problem(torch.float32)
+    mesh, group, own = init_device_mesh("cpu", (size,)), dist.group.WORLD, slice(ENDS[rank], ENDS[rank + 1])
+    factors = torch.linspace(0.5, 2, CLASSES)
+    for reduction in ("mean", "none"):
+        given = [each.clone().requires_grad_() for each in (x, w, b)]
+        loss = nbt.linear_cross_entropy(*given[:2], target, linear_bias=given[2], weight=factors, reduction=reduction)
+        loss.sum().backward()
+        for classes in (Replicate(), Shard(0)):
+            for rows in (Replicate(), Shard(0)):
+                placed = [distribute_tensor(each, mesh, [at]).requires_grad_() for each, at in zip((x, w, b), (rows, classes, classes), strict=True)]
+                ids, by_class = distribute_tensor(target, mesh, [rows]), distribute_tensor(factors, mesh, [Replicate()])
+                made = nbt.linear_cross_entropy(*placed[:2], ids, linear_bias=placed[2], weight=by_class, reduction=reduction)
+                mine = made.to_local() if hasattr(made, "to_local") else made
+                assert_close(mine.detach(), loss.detach().chunk(size)[rank] if made is mine else loss.detach(), torch.float32)
+                made.sum().backward()
+                for each, right in zip(placed, given, strict=True):
+                    assert_close(each.grad.full_tensor(), right.grad, torch.float32)
+    with torch.autocast("cpu", torch.bfloat16):
+        made = sharded.linear_cross_entropy(x.bfloat16(), w[own], target, group=group)
+    assert_close(made, nbt.linear_cross_entropy(x.bfloat16(), w.bfloat16(), target), torch.bfloat16)
+    check_fully_sharded(x, target)
+    parts = distribute_tensor(x, mesh, [Shard(0)])
+    refused: list[tuple[Any, Any, str]] = [
+        (
+            lambda new: distributed.reduce_sum(x.clone().requires_grad_(rank == 1), 0, group=new),
+            nb.Unsupported,
+            r"\.torch\.distributed\.reduce_sum, w",
+        ),
+        (lambda new: sharded.linear_cross_entropy(x, w if rank - 1 else None, target, group=new), nb.InvalidProblem, "linear_weight is a NoneType"),
+        (lambda new: sharded.unsorted_segment_sum(x if rank - 1 else x.to_sparse(), target, 4, group=new), nb.Unsupported, "input is .* layout"),
+    ]
+    for call, error, message in refused:
+        new = dist.new_group()  # ranks have not agreed on a call yet
+        with pytest.raises(error, match=("^" if rank == 1 else "^rank 1: ") + f".*{message}"):
+            call(new)
+    with pytest.raises(nb.Unsupported, match=r"x is a torch DTensor without memory of its own, wants .* x\.to_local"):
+        distributed.reduce_max(parts, 0, group=group)
+
+
+def check_fully_sharded(x: Any, target: Any) -> None:
+    """A head that FSDP shards gives all ranks the loss and the gradient of one that is whole."""
+    fsdp = pytest.importorskip("torch.distributed.fsdp")
+    if not hasattr(fsdp, "fully_shard"):
+        return
+    losses, slopes = [], []
+    for wrap in (lambda module: module, fsdp.fully_shard):
+        torch.manual_seed(0)
+        head = wrap(nbt.FusedLinearCrossEntropyLoss(WIDTH, CLASSES))
+        loss = head(x, target)
+        loss.backward()
+        losses.append(loss.detach())
+        slopes.append(head.linear.weight.grad)
+    assert_close(losses[1], losses[0], torch.float32)
+    assert_close(slopes[1].full_tensor(), slopes[0], torch.float32)
+
+
+def log_probs(rank: int, size: int) -> None:
+    """Log-probabilities and entropies of classes in parts, and their gradients, equal those of one process."""
+    from numba_baracuda.torch import distributed as sharded
+
+    for dtype in (torch.float32, torch.bfloat16):
+        x, w, b, target = problem(dtype)
+        options: dict[str, Any] = {"temperature": 0.7, "softcap": 3.0, "chunk": 4}
+        given = [each.clone().requires_grad_() for each in (x, w, b)]
+        right, dy = nbt.linear_log_probs(*given[:2], target, given[2], **options), torch.linspace(-1, 1, ROWS)
+        slopes = torch.autograd.grad([each * dy for each in right], given, [torch.ones(ROWS)] * 2)
+        for rows in ("replicated", "sharded"):
+            mine, own = slice(PARTS[rank], PARTS[rank + 1]) if rows == "sharded" else slice(None), slice(ENDS[rank], ENDS[rank + 1])
+            parts = [each.clone().requires_grad_() for each in (x[mine], w[own], b[own])]
+            made = sharded.linear_log_probs(*parts[:2], target[mine], parts[2], group=dist.group.WORLD, rows=rows, **options)
+            pairs = [(each.detach(), whole.detach()[mine]) for each, whole in zip(made, right, strict=True)]
+            found = torch.autograd.grad([each * dy[mine] for each in made], parts, [torch.ones_like(made[0])] * 2)
+            pairs += [(each, whole[at]) for each, whole, at in zip(found, slopes, (mine, own, own), strict=True)]
+            for each, part in pairs:
+                assert each.shape == part.shape
+                if part.numel():
+                    assert_close(each, part, dtype)
+        x.requires_grad_()
+        only = sharded.linear_log_probs(x, w[own], target, group=dist.group.WORLD)[1].sum()  # gradients of one result alone
+        whole = nbt.linear_log_probs(x, w, target)[1].sum()
+        assert_close(*(torch.autograd.grad(each, x)[0] for each in (only, whole)), dtype)
+
+
+def test_log_probs_of_three_processes() -> None:
+    on_ranks(3, log_probs)
+
+
+def test_layers_of_three_processes() -> None:
+    on_ranks(3, layers)
+
+
 TWICE = ("reduce_logsumexp", "cumsum", "segment_norm2", "unsorted_segment_softmax")
 
 

@@ -89,6 +89,31 @@ def test_the_module() -> None:
     assert torch.allclose(module.linear.weight.grad, wanted, rtol=1e-4, atol=1e-6)
 
 
+def test_the_module_looks_at_its_arguments() -> None:
+    """When it is made, not when it is called."""
+    make = nbt.FusedLinearCrossEntropyLoss
+    assert "softcap=3.0, reduction='sum'" in repr(make(WIDTH, CLASSES, softcap=3.0, reduction="sum"))
+    for options, message in (
+        ({"soft_cap": 3.0}, "got an argument soft_cap, wants in_features, .*, softcap"),
+        ({"linear_bias": True}, "got an argument linear_bias"),
+        ({"weight": torch.ones(WIDTH)}, rf"weight has shape \[{WIDTH}\], wants a tensor \[{CLASSES}\]"),
+        ({"weight": [1.0] * CLASSES}, "weight is a list, wants a tensor"),
+    ):
+        with pytest.raises(nb.InvalidProblem, match=f"^FusedLinearCrossEntropyLoss: {message}"):
+            make(WIDTH, CLASSES, **options)
+
+
+def test_gradients_are_added_up_as_torch_adds_them() -> None:
+    """Over steps of which some have a frozen weight, and other reductions."""
+    x, w, _, target = problem()
+    mine, right = (w.clone().requires_grad_() for _ in range(2))
+    for reduction, scale in (("mean", 0.5), ("sum", 2.0), ("none", 1.0)):
+        (nbt.linear_cross_entropy(x, mine, target, reduction=reduction) * scale).sum().backward()
+        nbt.linear_cross_entropy(x.clone().requires_grad_(), mine.detach(), target).backward()
+        (reference(x, right, target, reduction=reduction) * scale).sum().backward()
+    assert torch.allclose(mine.grad, right.grad, rtol=1e-10)
+
+
 def test_autocast() -> None:
     x, w, _, target = (each.requires_grad_() if each.is_floating_point() else each for each in problem(torch.float32))
     with torch.autocast(cases.DEVICE, torch.bfloat16):
@@ -144,7 +169,25 @@ def test_refused() -> None:
             nb.Unsupported,
             "linear_cross_entropy: input is under a transform",
         ),
-        (lambda: nbt.linear_cross_entropy(x, w.float(), target), nb.InvalidProblem, "fused_linear_cross_entropy: weight is float32"),
+        (
+            lambda: nbt.linear_cross_entropy(x, w.float(), target),
+            nb.InvalidProblem,
+            "linear_cross_entropy: linear_weight is torch.float32, wants torch.f",
+        ),
+        (
+            lambda: nbt.linear_cross_entropy(x, w[:, 1:], target),
+            nb.InvalidProblem,
+            r"linear_cross_entropy: linear_weight has shape \[7, 3\], wants \[V, 4",
+        ),
+        (lambda: nbt.linear_cross_entropy(x, w.to("meta"), target), nb.InvalidProblem, "linear_cross_entropy: linear_weight is on meta, wants"),
+        (lambda: nbt.linear_cross_entropy(x, w, target, linear_bias=w[0]), nb.InvalidProblem, r"linear_cross_entropy: linear_bias has shape \[4\]"),
+        (lambda: nbt.linear_cross_entropy(x, w, target.double()), nb.InvalidProblem, "linear_cross_entropy: target is torch.float64, wants int64"),
+        (
+            lambda: nbt.linear_cross_entropy(x, w, target, weight=w[0]),
+            nb.InvalidProblem,
+            r"linear_cross_entropy: weight has shape \[4\], wants \[7\]",
+        ),
+        (lambda: nbt.linear_cross_entropy(x, w, target, row_weight=[1.0] * 5), nb.InvalidProblem, "linear_cross_entropy: row_weight is a list"),
         (
             lambda: nbt.linear_cross_entropy(x, w, target, weight=torch.ones(CLASSES, requires_grad=True)),
             nb.InvalidProblem,

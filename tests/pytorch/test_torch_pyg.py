@@ -59,7 +59,7 @@ def test_segment_and_softmax() -> None:
         pyg.scatter(src, index.view(2, 3))
 
 
-@pytest.mark.parametrize("name", ["Sum", "Mean", "Max", "Min", "Mul", "Var", "Std", "Softmax"])
+@pytest.mark.parametrize("name", ["Sum", "Mean", "Max", "Min", "Mul", "Var", "Std", "Softmax", "PowerMean"])
 def test_aggregations(name: str) -> None:
     """With their gradients, by an index in any order and by offsets; a product has none of those."""
     mine, theirs = getattr(pyg, f"{name}Aggregation")(), getattr(pyg_nn.aggr, f"{name}Aggregation")()
@@ -77,7 +77,12 @@ def test_aggregations(name: str) -> None:
 
 def test_options_of_aggregations() -> None:
     index, x = index_and_ptr()[0], drawn(6, 3)
-    for name, options in (("Softmax", {"t": 0.5, "semi_grad": True}), ("Softmax", {"learn": True, "channels": 3}), ("Var", {"semi_grad": True})):
+    for name, options in (
+        ("Softmax", {"t": 0.5, "semi_grad": True}),
+        ("Softmax", {"learn": True, "channels": 3}),
+        ("PowerMean", {"p": 2.5}),
+        ("Var", {"semi_grad": True}),
+    ):
         found = []
         for module in (pyg, pyg_nn.aggr):
             leaf = x.clone().requires_grad_()

@@ -107,6 +107,9 @@ def _segments(name: str, op: str, indexed: bool = False, **options: Any) -> None
 
 _shares("losses", 11, 70, label_smoothing=0.1, return_accuracy=True)
 _shares("losses of odd rows", 6, 37, softcap=2.0, lse_square_scale=0.03)
+_shares(
+    "losses and entropies", 9, 70, label_smoothing=0.1, softcap=1.5, reduction="none", dy_entropy=np.linspace(-1, 1, 9, dtype=np.float32)
+)  # fmt: skip
 _counted()
 _segments("segments", "unsorted_segment_max", result="sharded")
 _segments("segments in order", "segment_var", result="sharded")

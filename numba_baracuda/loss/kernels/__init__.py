@@ -26,6 +26,8 @@ Strides and offsets count elements. Constants of all kernels:
 * ``squared``: whether ``lse_square_scale`` · lse² is added; ``row_weighted``: whether all of it is multiplied by the row's weight
 * ``exact_tanh``: tanh without an error of its own, for large caps; ``argmax``: whether ``predicted`` and ``hits`` are stored; ``threads`` of a block,
   and ``steps`` vectors that each has in flight; ``gradient``: whether gradients are wanted
+* ``entropy``: whether ``entropies`` are stored; ``entropic``: whether gradients are those of entropies, too; ``entropy_upstream``: the element type
+  of ``dy_entropy``, or "" where there is none
 * ``threads_per_block`` threads, and ``items_per_thread`` vectors of each thread, of kernels on matrices
 
 Parameters of all kernels, where a pointer that a constant leaves unused is any address:
@@ -40,8 +42,9 @@ Parameters of all kernels, where a pointer that a constant leaves unused is any 
 * ``hits``, ``predicted`` [rows of the input]: 1 where the target has the greatest logit, else 0; the first class that has it
 * ``lse``, ``entropies`` [rows of the input]: log Σⱼ exp zⱼ, and the entropy of the classes
 * ``x`` [rows, classes]: the products, then the gradients; ``first_row``: the input's row that row 0 of x belongs to; ``row_stride``: elements from
-  one row of x to the next; ``strides``: elements from one row to the next of target, row_weight, dy, lse and predicted
-* ``statistics``: what ranks exchange of each row; ``row_terms`` [rows, 4]: what the gradients of a row's logits are made of
+  one row of x to the next; ``strides``: elements from one row to the next of target, row_weight, dy, lse, predicted, entropies and
+  dy_entropy
+* ``statistics``: what ranks exchange of each row; ``row_terms`` [rows, 5]: what the gradients of a row's logits are made of
 * ``rows``: how many rows the launch has; ``classes``: how many classes, of which ``first_class`` is the first of ``total_classes`` where ranks have
   parts of them; ``shard_weight``: the part of ``class_weight`` that belongs to them; ``columns``: columns of a matrix
 * ``blocks_per_row``: blocks that share a row of a matrix

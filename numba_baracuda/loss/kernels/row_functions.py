@@ -105,9 +105,15 @@ class RowFunctions:
             """Σ wⱼ (zⱼ − greatest) from the sum about ``previous``, the greatest of these classes."""
             return weighted_sum + weight_sum * finite_base(previous - finite_base(greatest))
 
-        self.logit, self.weight_of, self.slope, self.shifted_exp, self.finite_base = logit, weight_of, slope, shifted_exp, finite_base
+        @jit.device
+        def rebased_log_sum(log_sum: Any, total: Any, previous: Any, greatest: Any) -> Any:
+            """Σ exp(zⱼ − greatest) (zⱼ − greatest) from this sum and ``total``, both about ``previous``, the greatest of these classes."""
+            base = finite_base(greatest)
+            return (log_sum + total * log_ratio(previous, base)) * shifted_exp(previous, base)
+
+        self.logit, self.weight_of, self.slope, self.shifted_exp = logit, weight_of, slope, shifted_exp
         self.add_vector, self.no_logits, self.gradient_of, self.fold_rest = add_vector, no_logits, gradient_of, fold_rest
-        self.reduce_block, self.reduce_sum, self.rebased_sum = reduce_block, reduce_sum, rebased_sum
+        self.reduce_block, self.reduce_sum, self.rebased_sum, self.rebased_log_sum = reduce_block, reduce_sum, rebased_sum, rebased_log_sum
 
 
 @functools.cache

@@ -40,8 +40,7 @@ def cross_entropy_rows(
     With ``entropy``, also ``entropies[r] = −Σⱼ pⱼ log pⱼ`` for p = softmax(z[r]), the entropy of a class of probability 0 being 0; its gradient, −pⱼ
     (log pⱼ + entropies[r]), is added times ``dy_entropy[r]``.
 
-    Constants and parameters as :mod:`.` lists them, and: ``copies_in_flight``, ``shared_classes``; ``entropy_upstream``: the element type of
-    ``dy_entropy``, or "" where there is none. ``strides`` end with those of entropies and dy_entropy.
+    Constants and parameters as :mod:`.` lists them, and: ``copies_in_flight``, ``shared_classes``.
     """
     wide, (_, narrow), element = accumulator_type(value), conversions_of(value), jit.SCALARS[value]
     log_ratio, entropic, upstream_widen = log_ratio_of(wide), entropy_upstream != "", conversions_of(entropy_upstream or value)[0]
@@ -52,8 +51,8 @@ def cross_entropy_rows(
     logit, weight_of, slope, no_logits, add_vector, fold_rest = (
         functions.logit, functions.weight_of, functions.slope, functions.no_logits, functions.add_vector, functions.fold_rest,
     )  # fmt: skip
-    gradient_of, reduce_block, reduce_sum, rebased_sum, shifted_exp, finite_base = (
-        functions.gradient_of, functions.reduce_block, functions.reduce_sum, functions.rebased_sum, functions.shifted_exp, functions.finite_base,
+    gradient_of, reduce_block, reduce_sum, rebased_sum, shifted_exp, rebased_log_sum = (
+        functions.gradient_of, functions.reduce_block, functions.reduce_sum, functions.rebased_sum, functions.shifted_exp, functions.rebased_log_sum,
     )  # fmt: skip
     infinity, size, vector_stride = wide(math.inf), steps * vector, threads * vector
     load_last, load_shared, store = LOAD_STREAM[vector], LOAD_SHARED[vector], STORE_STREAM[vector]
@@ -192,9 +191,7 @@ def cross_entropy_rows(
                     smoothing_sum = reduce_sum(state[4] * log_total - rebased_sum(state[3], state[4], state[0], greatest))
                 row_entropy, target_logit = wide(0), wide(0)
                 if entropy:
-                    lane_base = finite_base(greatest)
-                    log_sum = (state[5] + state[1] * log_ratio(state[0], lane_base)) * shifted_exp(state[0], lane_base)
-                    row_entropy = log_total - reduce_sum(log_sum) / total
+                    row_entropy = log_total - reduce_sum(rebased_log_sum(state[5], state[1], state[0], greatest)) / total
                 if owns_target:
                     target_logit = logit(x[base + target_class], bias, target_class, scale, cap)
                     if squared:
