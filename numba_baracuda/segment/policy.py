@@ -224,9 +224,109 @@ class FoldRanges(Policy):
     max_state_bytes: int = 64 << 10  #: bytes of shared memory for the states of a range
     min_blocks_per_multiprocessor: int = 2
     max_group_threads: int = chosen(32, 8, 16, 32)
+    #: Rows of more bytes are not sorted by range, which leaves out the low bits of ids: it would save nothing.
+    max_row_bytes: int = chosen(16, 2, 4, 8, 16)  #: bytes of a row up to which it is narrow
+    long_segment_rows: int = 16  #: with so many rows for each segment or more, a thread takes 16 rows, among which few runs end
+    long_row_bytes: int = 4  #: most bytes of a row of which a thread takes 16
+    max_state_scalars: int = 8  #: scalars of a row's state at most
+    max_tile_steps: int = 16  #: most steps of a tile, of 32 · ``items_per_thread`` rows each
+    grid_blocks_per_multiprocessor: int = 2
+    min_blocks_per_multiprocessor: int = 0
+
+
+@dataclass(frozen=True)
+class FoldShortRuns(FoldNarrow):
+    """``fold_short_runs``: the same of narrow rows that are permuted, or in short runs."""
+
+    items_per_thread: int = chosen(8, 4, 8, 16)  #: neighbouring rows that a thread takes at a time; 0 where rows are wider
+    max_row_bytes: int = chosen(32, 2, 4, 8, 16, 32)  #: of permuted rows, which are narrow up to more bytes
+    max_state_scalars: int = 16  #: of permuted rows
+    wide_row_bytes: int = 16  #: of rows of more bytes a thread takes 4
+    wide_state_bytes: int = 32  #: with states of more bytes a thread takes 4 rows
+    max_segment_rows: float = 8.0  #: with so many rows for each segment or fewer, runs of contiguous rows are short
+    max_shared_bytes: int = 48 << 10  #: what a kernel may have of shared memory whose size it knows
+    max_lifted_bytes: int = 16  #: bytes of a row of states up to which those of pairs are made before rows are read in the order of their ids
+
+
+@dataclass(frozen=True)
+class FoldStaged(Policy):
+    """``fold_staged``: a warp walks a tile of contiguous rows by way of shared memory.
+
+    What a lane does once for each run of a stage takes long where a stage has few rows, so wide rows are not for it. Stages and their number are
+    computed, not timed.
+    """
+
+    threads_per_block: int = compiled(128, THREADS)
+    #: Rows that a thread loads from shared memory before it uses the first; half as many, of 16 bytes each, with sums about any pivot.
+    items_per_thread: int = compiled(4, (2, 4, 8))
+    columns_per_thread: int = chosen(4, 1, 2, 4)  #: most columns of a thread
+    max_columns: int = 16  #: columns of a row at most
+    max_vectors: int = 80  #: vectors of a row at most with sums about a pivot, or states of more than two scalars
+    stage_bytes: int = 8192  #: bytes of rows that a warp has in shared memory at a time, with their ids and the numbers of heads, about
+    max_tile_steps: int = 16  #: stages of a tile at most
+    grid_blocks_per_multiprocessor: int = 16  #: blocks that there are before tiles have more than one stage
+    min_blocks_per_multiprocessor: int = 6
+
+
+@dataclass(frozen=True)
+class FoldGaps(Policy):
+    """Empty segments between two rows, in every fold over sorted ids."""
+
+    items_per_thread: int = fixed(64)  #: segments of a gap that one thread fills; blocks of their own fill longer gaps
+
+
+@dataclass(frozen=True)
+class FoldCarries(Policy):
+    """``fold_carries``: blocks combine tiles of carries, of which a group of threads has a few neighbours."""
+
+    threads_per_block: int = compiled(512, THREADS)
+    items_per_thread: int = compiled(4, (2, 4, 8, 16))  #: carries whose loads a thread issues before it uses the first
+    vector_bytes: int = chosen(16, 4, 8, 16)  #: bytes of the states of a thread at most, which has few registers
+    min_blocks_per_multiprocessor: int = 1
+    max_group_threads: int = chosen(8, 1, 2, 4, 8, 16, 32)  #: threads that share a carry
+    wide_blocks: int = 256  #: where there are so many blocks, threads have as wide states and groups as they may
+    #: Else so many blocks share the columns of wide rows, or half as many: so groups are many, and a long run has few tiles. Where there would be
+    #: more blocks, threads have twice as many carries if one tile then has all.
+    chunks: int = 128
+    grid_blocks_per_multiprocessor: int = 2  #: where the host does not know the number of carries
+    most_at_once: int = 8192  #: so many carries or more are joined first, by blocks of ``join_threads`` threads: one block takes 2 ns for a carry
+    join_threads: int = 128
+
+
+@dataclass(frozen=True)
+class FoldLookback(Policy):
+    """Folds whose blocks look back for what comes before their first run, where carries would take a second launch."""
+
+    max_status_bytes: int = TWIN_BYTES  #: bytes of statuses at most; more than ``TWIN_BYTES`` would have to be cleared first
+
+
+@dataclass(frozen=True)
+class FoldBins(Policy):
+    """``fold_bins``: each thread has a state for every segment in shared memory."""
+
+    threads_per_block: int = compiled(128, THREADS)
+    items_per_thread: int = compiled(8, (2, 4, 8, 16))  #: rows whose loads a thread issues before it uses the first
+    shared_bytes_per_block: int = 64 << 10  #: bytes at most
+    grid_blocks_per_multiprocessor: int = 3
+    max_tile_rows: int = 1 << 24
+
+
+@dataclass(frozen=True)
+class FoldRanges(Policy):
+    """``fold_ranges``: a block folds a split of the rows of one range of ids, in shared memory."""
+
+    threads_per_block: int = fixed(PerId.threads_per_block)
+    items_per_thread: int = fixed(8)  #: rows that a thread ranks at a time
+    range_bits: int = fixed(9)  #: low bits of an id, its number within the range
+    threads_per_search: int = fixed(16)  #: threads that search for the first row of a range together
+    min_part_tiles: int = 4  #: least tiles of ``threads_per_block · items_per_thread`` rows for a block
+    grid_blocks_per_multiprocessor: int = 8
+    max_state_bytes: int = 64 << 10  #: bytes of shared memory for the states of a range
+    min_blocks_per_multiprocessor: int = 2
+    max_group_threads: int = chosen(32, 8, 16, 32)
     #: Rows of more bytes are not sorted by range, which leaves out the low bits of ids. It saves up to a third of the time for ids drawn uniformly,
     #: and takes up to twice as long where one segment has most rows.
-    max_row_bytes: int = 63
+    max_row_bytes: int = 64
     sort_pass_bits: int = 8  #: bits that a pass of the sort sorts by
 
 
