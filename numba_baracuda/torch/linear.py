@@ -22,13 +22,19 @@ _OPTIONS = (
 _GRADIENTS = ("grad_input", "grad_weight", "grad_bias")
 
 
-def _run(input: Any, weight: Any, target: Any, bias: Any, class_weight: Any, row_weight: Any, dy: Any, wanted: Sequence[bool], *given: Any) -> Any:
-    """The loss and the wanted gradients; those that are not wanted are empty."""
+def _run(
+    input: Any, weight: Any, target: Any, bias: Any, class_weight: Any, row_weight: Any, dy: Any, wanted: Sequence[bool], *given: Any,
+    outs: Sequence[Any] = (),
+) -> Any:  # fmt: skip
+    """The loss and the wanted gradients, in ``outs`` if they are given; those that are not wanted are empty."""
     options = dict(zip(_OPTIONS, given, strict=True))
     options["chunk"] = int(options["chunk"]) if options["chunk"].isdecimal() else options["chunk"]
-    gradients = {name: True for name, each in zip(_GRADIENTS, wanted, strict=True) if each}
-    arrays = {"bias": bias, "class_weight": class_weight, "row_weight": row_weight, "dy": dy}
+    loss, *given_gradients = outs or (None, True, True, True)
+    gradients = {name: out for name, each, out in zip(_GRADIENTS, wanted, given_gradients, strict=True) if each}
+    arrays = {"bias": bias, "class_weight": class_weight, "row_weight": row_weight, "dy": dy, "out": loss}
     made = function(_NAME)(input, weight, target, **arrays, **gradients, **options)
+    if outs:
+        return tuple(outs)
     if not gradients:
         return made, *[input.new_empty(0) for _ in _GRADIENTS]
     return made.loss, *[input.new_empty(0) if getattr(made, name) is None else getattr(made, name) for name in _GRADIENTS]
@@ -43,7 +49,7 @@ def _fake(
     return loss, *[input.new_empty(tuple(shape) if each else (0,)) for shape, each in zip(shapes, wanted, strict=True)]
 
 
-_overload, _compute = define(_SCHEMA, _run, _fake)
+_overload, _compute = define(_SCHEMA, _run, _fake, out=True)
 _DY, _WANTED, _REDUCTION = 6, 7, 8
 
 

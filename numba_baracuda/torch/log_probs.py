@@ -32,9 +32,13 @@ def _loss(input: Any, weight: Any, target: Any, bias: Any, options: Sequence[Any
     )  # fmt: skip
 
 
-def _run(input: Any, weight: Any, target: Any, bias: Any, *options: Any) -> tuple[Any, Any]:
-    made = _loss(input, weight, target, bias, options, return_entropy=True)
-    return made.loss.neg_(), made.entropy
+def _run(input: Any, weight: Any, target: Any, bias: Any, *options: Any, outs: Sequence[Any] = ()) -> tuple[Any, Any]:
+    log_probs, entropy = outs or (None, None)
+    made = _loss(input, weight, target, bias, options, return_entropy=True, out=log_probs)
+    if entropy is not None and (entropy.shape, entropy.dtype) != (made.entropy.shape, made.entropy.dtype):
+        got, wants = (f"{each.dtype}{[*each.shape]}" for each in (entropy, made.entropy))
+        raise InvalidProblem(f"{_NAME}: entropy is {got}, wants {wants}")
+    return made.loss.neg_(), made.entropy if entropy is None else entropy.copy_(made.entropy)
 
 
 def _run_backward(input: Any, weight: Any, target: Any, bias: Any, d_log_probs: Any, d_entropy: Any, wanted: Sequence[bool], *options: Any) -> Any:
@@ -56,7 +60,7 @@ def _fake_backward(input: Any, weight: Any, target: Any, bias: Any, d_log_probs:
     return tuple(input.new_empty(tuple(shape) if each else (0,)) for shape, each in zip(shapes, wanted, strict=True))
 
 
-_overload, _compute = define(_SCHEMAS[0], _run, _fake)
+_overload, _compute = define(_SCHEMAS[0], _run, _fake, out=True)
 _compute_backward = define(_SCHEMAS[1], _run_backward, _fake_backward)[1]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch.autograd import forward_ad
@@ -28,13 +28,15 @@ def plain(tensor: Any) -> bool:
     return type(tensor) in _PLAIN and not tensor.is_meta
 
 
-def define(schema: str, run: Callable[..., Any], fake: Callable[..., Any]) -> tuple[Any, Callable[..., Any]]:
-    """The overload of a schema, and its call below autograd: ``run`` at once where tensors have memory."""
+def define(schema: str, run: Callable[..., Any], fake: Callable[..., Any], out: bool = False) -> tuple[Any, Callable[..., Any]]:
+    """The overload of a schema, and its call below autograd: ``run`` at once where tensors have memory.
+
+    With ``out`` there is an overload of that name, too, which takes a tensor for each result by keyword; ``run`` gets all of them as ``outs``.
+    """
     name = schema.partition("(")[0]
-    LIBRARY.define(schema, tags=_TAGS)
-    LIBRARY.impl(name, run, "CompositeExplicitAutograd")
-    torch.library.register_fake(f"{NAMESPACE}::{name}", fake, lib=LIBRARY)
-    overload = getattr(torch.ops.numba_baracuda, name).default
+    overload = _implement(schema, name, run, fake, _TAGS)
+    if out:
+        _define_out(schema, name, run)
 
     def compute(*values: Any) -> Any:
         if all(plain(each) for each in values if isinstance(each, torch.Tensor)) and not _modes():
@@ -43,6 +45,44 @@ def define(schema: str, run: Callable[..., Any], fake: Callable[..., Any]) -> tu
             return overload(*values)
 
     return overload, compute
+
+
+def _implement(schema: str, name: str, run: Callable[..., Any], fake: Callable[..., Any], tags: Sequence[Any]) -> Any:
+    """Defines an overload and returns it."""
+    LIBRARY.define(schema, tags=tags)
+    LIBRARY.impl(name, run, "CompositeExplicitAutograd")
+    torch.library.register_fake(f"{NAMESPACE}::{name}", fake, lib=LIBRARY)
+    packet, _, overload = name.partition(".")
+    return getattr(getattr(torch.ops.numba_baracuda, packet), overload or "default")
+
+
+def _define_out(schema: str, name: str, run: Callable[..., Any]) -> None:
+    """Defines the overload with results by keyword. See :meth:`.Schema.declare` for the name of the first argument."""
+    arguments, _, results = schema.partition("(")[2].rpartition(") -> (")
+    names = [each.split()[1] for each in results.removesuffix(")").split(",")]
+    kinds = [f"Tensor({letter}!)" for letter, _ in zip("abcd", names, strict=False)]
+    by_keyword = ", ".join(f"{kind} {each}" for kind, each in zip(kinds, names, strict=True))
+    first, _, others = arguments.partition(",")
+    declared = f"{name}.out({first.partition(' ')[0]} operand,{others}, *, {by_keyword}) -> ({', '.join(kinds)})"
+
+    def write(*values: Any, **outs: Any) -> tuple[Any, ...]:
+        run(*values, outs=tuple(outs.values()))
+        return tuple(outs.values())
+
+    overload = _implement(declared, f"{name}.out", write, lambda *values, **outs: tuple(outs.values()), [*_TAGS, *_OUT])
+
+    def unrecorded(keys: Any, *values: Any, **outs: Any) -> Any:
+        if torch.is_grad_enabled() and torch._C._any_requires_grad(*values, **outs):
+            refuse_out(name)
+        with torch._C._AutoDispatchBelowAutograd():
+            return overload.redispatch(keys & torch._C._after_autograd_keyset, *values, **outs)
+
+    LIBRARY.impl(f"{name}.out", unrecorded, "Autograd", with_keyset=True)
+
+
+def refuse_out(name: str) -> NoReturn:
+    """Raises for a call with ``out=`` that autograd would have to record."""
+    raise InvalidProblem(f"{name}: out= has no gradient, but an argument requires grad; wants no out, or a call under torch.no_grad()")
 
 
 def record(overload: Any, function: Any) -> None:
@@ -89,7 +129,6 @@ class Operator:
         name, tags = declared.partition("(")[0], [*_TAGS, *(_OUT if out else ())]
         if flagged and schema.flag == "check_ids":
             tags += _WAITS
-        LIBRARY.define(declared, tags=tags)
 
         def run(*given: Any, **outs: Any) -> Any:
             made = _one(tuple(outs.values()))
@@ -98,11 +137,8 @@ class Operator:
         def fake(*given: Any, **outs: Any) -> Any:
             return _one(tuple(outs.values())) if outs else fakes.outputs(self.op, dict(zip(schema.names, schema.decode(given, flagged), strict=True)))
 
-        packet, _, overload = name.partition(".")
-        found: Any = getattr(getattr(torch.ops.numba_baracuda, packet), overload or "default")
+        found = _implement(declared, name, run, fake, tags)
         schema.fallbacks = [each.default_value for each in found._schema.arguments if not each.kwarg_only]
-        LIBRARY.impl(name, run, "CompositeExplicitAutograd")
-        torch.library.register_fake(f"{NAMESPACE}::{name}", fake, lib=LIBRARY)
         LIBRARY.impl(name, self._autograd(found, flagged, out), "Autograd", with_keyset=True)
         return found
 
@@ -110,7 +146,7 @@ class Operator:
         def run(keys: Any, *given: Any, **outs: Any) -> Any:
             if torch.is_grad_enabled() and torch._C._any_requires_grad(*given, **outs):
                 if out:
-                    self.refuse_out()
+                    refuse_out(self.op.name)
                 return self.record(*self.schema.decode(given, flagged))
             with torch._C._AutoDispatchBelowAutograd():
                 return overload.redispatch(keys & torch._C._after_autograd_keyset, *given, **outs)
@@ -125,10 +161,6 @@ class Operator:
 
     def _without_gradient(self, *values: Any) -> Any:
         raise NotImplementedError(f"{self.op.name} has been given no gradient yet")
-
-    def refuse_out(self) -> None:
-        """Raises for a call with ``out=`` that autograd would have to record."""
-        raise InvalidProblem(f"{self.op.name}: out= has no gradient, but an argument requires grad; wants no out, or a call under torch.no_grad()")
 
     def traced(self, values: Sequence[Any], outs: tuple[Any, ...] = ()) -> Any:
         """Calls the overload, as compilers and tensors without memory want it."""
@@ -168,7 +200,7 @@ class Operator:
             plain, recorded = self._look(values)
             if recorded or _transforms():
                 if out is not None:
-                    self.refuse_out()
+                    refuse_out(self.op.name)
                 return (self.eager if plain else self.function.apply if _transforms() else self.record)(*values)
             if plain:
                 return self.schema.call(values, out)

@@ -116,6 +116,18 @@ def test_opcheck() -> None:
     assert set(torch.library.opcheck(torch.ops.numba_baracuda.linear_log_probs_backward.default, given).values()) == {"SUCCESS"}
 
 
+def test_results_are_written_to_tensors_that_are_given() -> None:
+    op, (x, w, b, target) = torch.ops.numba_baracuda.linear_log_probs, problem()
+    given = (x, w, target, b, 0.5, None, -100, "auto", None)
+    wanted = op.default(*given)
+    outs = {name: torch.full_like(each, 9) for name, each in zip(("log_probs", "entropy"), wanted, strict=True)}
+    torch.testing.assert_close(op.out(*given, **outs), wanted, rtol=0, atol=0)
+    torch.testing.assert_close(tuple(outs.values()), wanted, rtol=0, atol=0)
+    assert set(torch.library.opcheck(op.out, given, outs).values()) == {"SUCCESS"}
+    with pytest.raises(nb.InvalidProblem, match=r"linear_log_probs: entropy is torch.float64\[1\], wants"):
+        op.out(*given, **outs | {"entropy": wanted[1][:1].clone()})
+
+
 def test_refused() -> None:
     x, w, b, target = problem()
     refused: list[tuple[Any, Any, str]] = [

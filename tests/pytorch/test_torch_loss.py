@@ -154,6 +154,24 @@ def test_opcheck() -> None:
         assert set(found.values()) == {"SUCCESS"}
 
 
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_results_are_written_to_tensors_that_are_given(reduction: str) -> None:
+    """By the overload ``out``, which has no gradient; of gradients that are not wanted, to none."""
+    op, (x, w, b, target) = torch.ops.numba_baracuda.fused_linear_cross_entropy, problem()
+    options = [[True, True, False], reduction, -100, 0.0, 0.0, None, 1.0, "auto", None, None]
+    given = (x, w, target, b, None, None, None, *options)
+    wanted = op.default(*given)
+    outs = dict(zip(("loss", "grad_input", "grad_weight", "grad_bias"), (torch.full_like(each, 9) for each in wanted), strict=True))
+    found = op.out(*given, **outs)
+    assert all(each is out for each, out in zip(found, outs.values(), strict=True))
+    torch.testing.assert_close(found, wanted, rtol=0, atol=0)
+    assert set(torch.library.opcheck(op.out, given, outs).values()) == {"SUCCESS"}
+    with pytest.raises(nb.InvalidProblem, match="fused_linear_cross_entropy: out= has no gradient, but an argument requires grad"):
+        op.out(x.clone().requires_grad_(), *given[1:], **outs)
+    with pytest.raises(nb.InvalidProblem, match="grad_weight has shape"):
+        op.out(*given, **outs | {"grad_weight": w[1:].clone()})
+
+
 def test_refused() -> None:
     x, w, _, target = problem()
     refused: list[tuple[Any, Any, str]] = [
