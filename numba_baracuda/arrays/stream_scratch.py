@@ -28,17 +28,22 @@ class Twins:
     """Two memories of ``TWIN_BYTES`` from an address on, both zero at first, that the calls of a stream take in turn."""
 
     def __init__(self, base: int) -> None:
-        self._addresses, self._turn = (base, base + TWIN_BYTES), 0
-        self._dirty = [(0, 0), (0, 0)]  #: the bytes of each that may not be 0: from the first to the one behind the last
+        self._addresses, self._turn = ((base, base + TWIN_BYTES), (base + TWIN_BYTES, base)), 0
+        self._dirty = ([0, 0], [0, 0])  #: the bytes of each that may not be 0: from the first to the one behind the last
 
-    def take(self, nbytes: int, stream: int, device: int) -> list[int]:
-        """[address of ``nbytes`` zeros, address of as many bytes that the call sets to 0]. Clears here what a larger call has left, if any."""
-        mine, other = self._turn, 1 - self._turn
-        (first, end), (other_first, other_end) = self._dirty[mine], self._dirty[other]
-        if first < min(end, nbytes):
-            driver.memset_async(self._addresses[mine] + first, min(end, nbytes) - first, stream, 0, device)
-        self._turn, self._dirty[mine], self._dirty[other] = other, (0, max(end, nbytes)), (max(other_first, nbytes), other_end)
-        return [self._addresses[mine], self._addresses[other]]
+    def take(self, nbytes: int, stream: int, device: int) -> tuple[int, int]:
+        """(Address of ``nbytes`` zeros, address of as many bytes that the call sets to 0). Clears here what a larger call has left, if any."""
+        turn = self._turn
+        addresses, mine, other = self._addresses[turn], self._dirty[turn], self._dirty[1 - turn]
+        first, end = mine
+        if first < end and first < nbytes:
+            driver.memset_async(addresses[0] + first, min(end, nbytes) - first, stream, 0, device)
+        self._turn, mine[0] = 1 - turn, 0
+        if end < nbytes:
+            mine[1] = nbytes
+        if other[0] < nbytes:
+            other[0] = nbytes
+        return addresses
 
 
 class Memory:
@@ -69,6 +74,8 @@ def of(device: int, stream: int) -> Memory | None:
     A stream that is being captured has none, since replays may run beside other work of the stream; the legacy default stream never is. A handle
     that stands for another stream in every thread has none either.
     """
+    if not stream and (found := _memories.get((device, _LEGACY))):
+        return found  # made only where handle 0 is the legacy default stream, which is never captured
     if driver.per_thread(stream) or driver.is_capturing(stream, device):
         return None
     key = _key(device, stream)

@@ -66,7 +66,7 @@ def slots(device: int, stream: int, offsets: tuple[int, ...], restored: int, nby
     return found and found.places(offsets, restored, nbytes)
 
 
-def twins(stream: int, nbytes: int) -> list[int]:
+def twins(stream: int, nbytes: int) -> tuple[int, int]:
     """The twins of a stream's memory, for the next call."""
     found = stream_scratch.of(0, stream)
     assert found is not None
@@ -104,7 +104,7 @@ def test_twins_take_turns_and_only_what_larger_calls_left_is_cleared(memory: Mem
     for number, count in enumerate([100, 100, 300, 100, 100, 100, 300, 300, *random.integers(1, TWIN_BYTES // 16, 200)]):
         begun = len(memory.cleared)
         found = twins(7, 16 * int(count))
-        assert found == [pair[number % 2], pair[1 - number % 2]]
+        assert found == (pair[number % 2], pair[1 - number % 2])
         for at, nbytes, stream, byte, device in memory.cleared[begun:]:
             assert (stream, byte, device) == (7, 0, 0) and found[0] <= at < at + nbytes <= found[0] + 16 * count
             contents[found[0]][(at - found[0]) // 16 : (at - found[0] + nbytes) // 16] = False

@@ -128,7 +128,7 @@ def test_memory_whose_twin_could_not_be_cleared_is_dropped(card: Card, monkeypat
         raise nb.KernelLaunchError("cuMemsetD8Async: CUDA_ERROR_INVALID_VALUE (1)", 1)
 
     monkeypatch.setattr(driver, "memset_async", fail)
-    card.memory.twins._dirty = [(0, 1 << 20)] * 2
+    card.memory.twins._dirty = ([0, 1 << 20], [0, 1 << 20])
     with pytest.raises(nb.KernelLaunchError):
         bound.run(9, [*pointers], views, None)
     assert card.dropped == [(0, 9)] and not card.lock.locked() and not card.queued
