@@ -37,6 +37,7 @@ class Times(Policy):
     range_byte: float = 0.144
     range_pair_row: float = 12.2  #: where rows are sorted along with the ids
     single_range_row: float = 10.0  #: computed, not timed
+    single_range_element: float = 2.3  #: the same
     range_element: float = 3.36
     range_heavy_element: float = 1.69
     range_result_byte: float = 1.43
@@ -44,7 +45,7 @@ class Times(Policy):
     update_element: float = 1.3
     update_single: float = 1.18  #: of an element besides where a thread has one column of several
     update_wide: float = 0.796  #: of an element of float64 besides
-    update_line: float = 459.0  #: of each update of the same 128 bytes besides
+    update_line: float = 1000.0  #: of each update of the same 128 bytes besides
     update_miss: float = 9.63  #: of 32 bytes that the level 2 cache does not hold besides
     update_byte: float = 1.03  #: of the results
     extreme_byte: float = 2.44  #: of results that are encoded

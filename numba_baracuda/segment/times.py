@@ -85,16 +85,16 @@ def ranges(op: Op, descriptor: SegmentDescriptor) -> float:
     Rows as narrow as row indices are sorted along.
     """
     times, plan, segments, size = tuned(Times()), tuned(FoldRanges()), descriptor.num_segments, descriptor.row_size
-    element = times.range_element + (times.range_heavy_element if descriptor.monoid(op).heavy else 0)
-    row, launches = times.single_range_row, times.launches
+    row, element, launches = times.single_range_row, times.single_range_element, times.launches
     if segments > RANGE:
         if size > plan.max_row_bytes:
             return math.inf
-        row, each, launches = times.range_row + times.range_byte * size, times.index_pass, times.sort_launches
+        element, launches = times.range_element, times.sort_launches
+        row, each = times.range_row + times.range_byte * size, times.index_pass
         if unpairable(op, descriptor) is None:
             row, each = times.range_pair_row, times.pair_pass + times.pair_pass_byte * size
         row += each * _passes((segments - 1).bit_length() - RANGE_BITS)
-    row += element * descriptor.embedding_dim
+    row += (element + (times.range_heavy_element if descriptor.monoid(op).heavy else 0)) * descriptor.embedding_dim
     return launches + _MICROSECONDS * (descriptor.num_inputs * row + times.range_result_byte * _result_bytes(descriptor))
 
 

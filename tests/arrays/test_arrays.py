@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import numba_baracuda as nb
-from numba_baracuda.arrays import allocation, arrays, spans, streams
+from numba_baracuda.arrays import allocation, arrays, spans, streams, views
 from numba_baracuda.core import errors
 from numba_baracuda.core.axes import c_strides
 from numba_baracuda.runtime import driver
@@ -406,6 +406,21 @@ def test_a_tensor_that_requires_grad(card: None, fake_torch: Any) -> None:
     assert arrays.view(tensor, "reduce_argmax", "x").ptr == tensor.data_ptr()
     recording[0] = False
     assert arrays.view(tensor, "segment_sum", "x").ptr == tensor.data_ptr()
+
+
+def test_sizes_that_come_once_leave_no_form(emulator: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """But of the first few, whose forms are kept at once."""
+    monkeypatch.setattr(arrays, "_read_forms", {})
+    monkeypatch.setattr(views, "_met", {})
+
+    def form(rows: int) -> Any:
+        return arrays.view(np.ones((rows, 3)), "segment_sum", "input").form
+
+    assert all(form(rows) is form(rows) and form(rows).shared for rows in range(1, views._AT_ONCE + 1))
+    once = form(1000)
+    assert not once.shared and len(arrays._read_forms) == views._AT_ONCE
+    again = form(1000)
+    assert again.shared and again is not once and form(1000) is again
 
 
 def test_torch_in_host_memory_in_the_emulator(emulator: None) -> None:
