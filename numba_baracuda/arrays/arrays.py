@@ -120,7 +120,7 @@ def _assemble(
 
 
 def _form(key: tuple[tuple[int, ...], tuple[int, ...], Any, int, str, bool], at: _At) -> Form:
-    """The form of arrays that a framework describes by ``key``, which gets an entry in the memo."""
+    """The form of arrays that a framework describes by ``key``, which gets an entry in the memo when it comes again."""
     shape, strides, dtype, device, kind, readonly = key
     element, itemsize = _elements.get(dtype) or _element(dtype, shape, at)
     counted = strides if kind == "torch" else _in_elements(strides, itemsize)

@@ -102,9 +102,11 @@ class Calls:
                 return self._exactly(None, inputs, sizes, context, outs, stream, workspace)
         pointers, given = [view.ptr for view in views], -1 if outs is None else len(outs)
         low_bits = [pointer & 15 for pointer in pointers]
-        exact = self, key, sizes, given, workspace is None, *low_bits, *[view.form for view in views]
+        exact: Any = self, key, sizes, given, workspace is None, *low_bits, *[view.form for view in views]
         bound = frames.found(exact)
         if bound is None:
+            if not all(view.form.shared for view in views):
+                exact = None  # no later call has these forms
             alike = self, key, len(sizes), given, workspace is None, *low_bits, *[view.form.sort for view in views]
             calls = _classes.get(alike) or remember(_classes, alike, CallClass(), _MOST_CLASSES)
             bound = calls.settle([sizes, *[each for view in views for each in (view.form.shape, view.form.strides)]])
@@ -112,7 +114,7 @@ class Calls:
                 done = self._exactly(exact, inputs, sizes, context, outs, stream, workspace)
                 calls.learn(lambda: self._trace(views, len(inputs), sizes, context, workspace is not None))
                 return done
-            if all(view.form.shared for view in views):
+            if exact is not None:
                 frames.keep(exact, bound)
         if outs is not None:
             bound.check_aliasing(pointers, views)

@@ -131,7 +131,8 @@ class Tiling:
 
     @property
     def chunks(self) -> int:
-        return ceil_div(self.columns, self.lanes * self.vector)
+        """How many shares of the columns there are; a plain number, as the lanes have pinned what it is computed from."""
+        return ceil_div(plain(ceil_div(self.columns, self.vector)), self.lanes)
 
     @property
     def row_blocks(self) -> int:

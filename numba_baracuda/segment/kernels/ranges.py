@@ -88,10 +88,10 @@ def fold_ranges(*, monoid: str, value: str, result: str, index: str, permuted: b
     Tile by tile the block orders rows by segment, stably. Each group of ``lanes`` lanes, each with ``vector`` columns, then takes an equal share of
     the tile, and adds each run that ends in it to its segment's state. The group in which a run begins adds what later groups have of it, in order;
     where runs are long, the first of several groups of a warp has combined theirs. So rows and ``split_rows`` fix the order of every fold. A range of
-    one split is stored, empty segments as ``empty``; each of several splits leaves
-    a carry for every segment. Dynamic shared memory: ``RANGE_WORDS`` words, a state for every segment and column, and one for every thread and
-    column. Bytes: rows · (index + row_index + columns · value) read, columns · result written for each segment. Method: partition, then aggregate, as
-    in Ye, Ross and Vesdapunt, "Scalable aggregation on multicore processors" (DaMoN 2011).
+    one split is stored, empty segments as ``empty``; each of several splits leaves a carry for every segment. Dynamic shared memory: ``RANGE_WORDS``
+    words, a state for every segment and column, and one for every thread and column. Bytes: rows · (index + row_index + columns · value) read,
+    columns · result written for each segment. Method: partition, then aggregate, as in Ye, Ross and Vesdapunt, "Scalable aggregation on multicore
+    processors" (DaMoN 2011).
 
     Constants and parameters as :mod:`.` lists them, and those of :func:`split_ranges`:
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ...algebra import KernelMonoid
-from ...core.axes import ceil_div
 from ...core.dtypes import BY_NAME
 from ...core.op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Step, Target
 from ...core.policy import constants, tuned
@@ -146,8 +145,7 @@ def _tiles(descriptor: SegmentDescriptor, target: Target, rows: Rows, fold: Segm
     )  # fmt: skip
     state_bytes = monoid.width * BY_NAME[fold.state_of(value)].itemsize if _short(descriptor) else 0
     tiling = Tiling.of(plan, descriptor.num_inputs, rows.columns, rows.vector, BY_NAME[value].itemsize, target.multiprocessors, state_bytes)
-    chunks = ceil_div(plain(ceil_div(rows.columns, rows.vector)), tiling.lanes)
-    statuses = status_slots(descriptor.num_inputs, tiling.row_blocks, chunks * tiling.lanes, rows.vector, monoid, fold.state_of(value))
+    statuses = status_slots(descriptor.num_inputs, tiling.row_blocks, tiling.chunks * tiling.lanes, rows.vector, monoid, fold.state_of(value))
     spec = rows.spec(
         "fold_tiles", tiling, plan.min_blocks_per_multiprocessor, monoid=monoid.name, value=value, result=fold.result, index=order.index,
         packed=order.packed, row_index=order.row_index, input_positions=fold.input_positions, fills=fold.fills, guarded=fold.guarded,
