@@ -71,13 +71,19 @@ def _define_out(schema: str, name: str, run: Callable[..., Any]) -> None:
 
     overload = _implement(declared, f"{name}.out", write, lambda *values, **outs: tuple(outs.values()), [*_TAGS, *_OUT])
 
-    def unrecorded(keys: Any, *values: Any, **outs: Any) -> Any:
+    _on_autograd(f"{name}.out", overload, lambda *values, **outs: refuse_out(name))
+
+
+def _on_autograd(name: str, overload: Any, recorded: Callable[..., Any]) -> None:
+    """Has ``recorded`` serve the overload's calls that autograd must record, with the same arguments."""
+
+    def run(keys: Any, *values: Any, **outs: Any) -> Any:
         if torch.is_grad_enabled() and torch._C._any_requires_grad(*values, **outs):
-            refuse_out(name)
+            return recorded(*values, **outs)
         with torch._C._AutoDispatchBelowAutograd():
             return overload.redispatch(keys & torch._C._after_autograd_keyset, *values, **outs)
 
-    LIBRARY.impl(f"{name}.out", unrecorded, "Autograd", with_keyset=True)
+    LIBRARY.impl(name, run, "Autograd", with_keyset=True)
 
 
 def refuse_out(name: str) -> NoReturn:
@@ -87,14 +93,7 @@ def refuse_out(name: str) -> NoReturn:
 
 def record(overload: Any, function: Any) -> None:
     """Has the overload's calls recorded by an ``autograd.Function`` where a tensor requires grad."""
-
-    def run(keys: Any, *values: Any) -> Any:
-        if torch.is_grad_enabled() and torch._C._any_requires_grad(*values):
-            return function.apply(*values)
-        with torch._C._AutoDispatchBelowAutograd():
-            return overload.redispatch(keys & torch._C._after_autograd_keyset, *values)
-
-    LIBRARY.impl(overload._schema.name.partition("::")[2], run, "Autograd", with_keyset=True)
+    _on_autograd(overload._schema.name.partition("::")[2], overload, function.apply)
 
 
 def stem_of(name: str) -> str:
@@ -139,19 +138,14 @@ class Operator:
 
         found = _implement(declared, name, run, fake, tags)
         schema.fallbacks = [each.default_value for each in found._schema.arguments if not each.kwarg_only]
-        LIBRARY.impl(name, self._autograd(found, flagged, out), "Autograd", with_keyset=True)
+
+        def recorded(*given: Any, **outs: Any) -> Any:
+            if out:
+                refuse_out(self.op.name)
+            return self.record(*schema.decode(given, flagged))
+
+        _on_autograd(name, found, recorded)
         return found
-
-    def _autograd(self, overload: Any, flagged: bool, out: bool) -> Callable[..., Any]:
-        def run(keys: Any, *given: Any, **outs: Any) -> Any:
-            if torch.is_grad_enabled() and torch._C._any_requires_grad(*given, **outs):
-                if out:
-                    refuse_out(self.op.name)
-                return self.record(*self.schema.decode(given, flagged))
-            with torch._C._AutoDispatchBelowAutograd():
-                return overload.redispatch(keys & torch._C._after_autograd_keyset, *given, **outs)
-
-        return run
 
     def differentiate(self, function: Any, eager: Any) -> None:
         """Gives the op its gradient: ``eager`` is for tensors with memory, ``function`` for all others and for transforms."""
