@@ -98,9 +98,17 @@ def run_finisher_of(monoid: str, value: str, vector: int, result: str, store_vec
             store_relaxed_2(run_status, (place + w * places) << 1, word, 0)
 
     @jit.device
-    def prepend(run_status: Any, place: Any, places: Any, states: Any, earlier: Any) -> Any:
-        """Waits for a status, and combines the states with its, which come before them; returns its flag and rows."""
-        status = cuda.local.array(status_size, int64)
+    def place_of(block: Any, level: Any, lane_place: Any, places: Any) -> Any:
+        """Where the first word of a status is, in words: that of the span of 4 ^ ``level`` blocks which ends with ``block``."""
+        return (int64(statuses_before(block)) + level) * (words * places) + lane_place
+
+    @jit.device
+    def prepend(run_status: Any, first: Any, level: Any, lane_place: Any, places: Any, states: Any, count: Any, earlier: Any) -> tuple[Any, Any, Any]:
+        """Waits for the status of the span of 4 ^ ``level`` blocks before ``first``, and combines the states and their rows with its.
+
+        Returns (rows, whether their run has begun before the span, the span's first block).
+        """
+        status, place = cuda.local.array(status_size, int64), place_of(first - 1, level, lane_place, places)
         missing = True
         while missing:
             missing = False
@@ -118,12 +126,8 @@ def run_finisher_of(monoid: str, value: str, vector: int, result: str, store_vec
                 if k + 2 < scalars:
                     earlier[k + 2] = from_bits(status[2 * w + 1])
         combine_left(states, earlier)
-        return status[1] >> flag_shift
-
-    @jit.device
-    def place_of(block: Any, level: Any, lane_place: Any, places: Any) -> Any:
-        """Where the first word of a status is, in words: that of the span of 4 ^ ``level`` blocks which ends with ``block``."""
-        return (int64(statuses_before(block)) + level) * (words * places) + lane_place
+        tag = status[1] >> flag_shift
+        return count + (tag >> FLAG_BITS), tag & THROUGH != 0, int32(first - (1 << (SPAN_BITS * level)))
 
     @jit.device
     def finish_runs(
@@ -160,15 +164,13 @@ def run_finisher_of(monoid: str, value: str, vector: int, result: str, store_vec
                     parts = int32(parts >> SPAN_BITS)
                     start = int32(int32(parts - 1) << (SPAN_BITS * (level + 1)))
                     while begun and first > start:
-                        tag = prepend(run_status, place_of(first - 1, level, lane_place, places), places, states, earlier)
-                        count, begun, first = count + (tag >> FLAG_BITS), tag & THROUGH != 0, int32(first - (1 << (SPAN_BITS * level)))
+                        count, begun, first = prepend(run_status, first, level, lane_place, places, states, count, earlier)
                     level = int32(level + 1)
                     publish(run_status, place_of(block, level, lane_place, places), places, states, count, THROUGH if begun else START)
             if ends and 0 <= current < segments:
                 while begun:
                     level = int32(int32(cuda.ffs(first) - 1) >> (SPAN_BITS - 1))
-                    tag = prepend(run_status, place_of(first - 1, level, lane_place, places), places, states, earlier)
-                    count, begun, first = count + (tag >> FLAG_BITS), tag & THROUGH != 0, int32(first - (1 << (SPAN_BITS * level)))
+                    count, begun, first = prepend(run_status, first, level, lane_place, places, states, count, earlier)
                 store_result(output, current * output_row + output_offset, left, states, count, correction)
             end = begin
 
