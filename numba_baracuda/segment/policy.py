@@ -152,19 +152,22 @@ class FoldShortRuns(FoldNarrow):
 class FoldStaged(Policy):
     """``fold_staged``: a warp walks a tile of contiguous rows by way of shared memory.
 
-    What a lane does once for each run of a stage takes long where a stage has few rows, so wide rows are not for it. Stages and their number are
-    computed, not timed.
+    What a lane does once for each run of a stage takes long where a stage has few rows, so wide rows are not for it.
     """
 
     threads_per_block: int = compiled(128, THREADS)
     #: Rows that a thread loads from shared memory before it uses the first; half as many, of 16 bytes each, with sums about any pivot.
     items_per_thread: int = compiled(4, (2, 4, 8))
     columns_per_thread: int = chosen(4, 1, 2, 4)  #: most columns of a thread
-    max_columns: int = 16  #: columns of a row at most
-    max_vectors: int = 80  #: vectors of a row at most with sums about a pivot, or states of more than two scalars
+    few_columns: int = 16  #: columns of a row up to which a thread has one where rows are no vectors, not several that lie apart
+    wide_row_bytes: int = 256  #: rows of so many bytes are wide
+    heavy_columns_apart: int = 24  #: most columns of a row, where they lie apart, for states of several scalars in long runs
+    apart_segment_rows: int = 16  #: with more columns, least rows of each segment in the mean from which runs are long
+    max_vectors: int = 80  #: vectors of a wide row at most with sums about a pivot, or states of more than two scalars
     stage_bytes: int = 8192  #: bytes of rows that a warp has in shared memory at a time, with their ids and the numbers of heads, about
     max_tile_steps: int = 16  #: stages of a tile at most
     grid_blocks_per_multiprocessor: int = 16  #: blocks that there are before tiles have more than one stage
+    least_blocks_per_multiprocessor: int = 2  #: blocks that there are before stages have as many rows as they may
     min_blocks_per_multiprocessor: int = 6
 
 

@@ -190,10 +190,32 @@ def carries_launch(
     return (ceil_div(entries, tile) * chunks, threads, 0), tile, chunks
 
 
-def staged_rows(policy: FoldStaged, row_bytes: int, id_bytes: int, itemsize: int) -> int:
-    """Rows of a stage of the staged fold, 1024 at most: such that rows and ids are multiples of 16 bytes; 0 where they are too wide."""
+def staged_rows(policy: FoldStaged, row_bytes: int, id_bytes: int, itemsize: int, rows: int, multiprocessors: int) -> int:
+    """Rows of a stage of the staged fold, 1024 at most: such that rows and ids are multiples of 16 bytes; 0 where they are too wide.
+
+    There are fewer where a wave would have too few blocks.
+    """
     unit = 16 // min(itemsize, id_bytes)
-    return min(policy.stage_bytes // (row_bytes + id_bytes + 2) // unit * unit, 1024)
+    most = min(policy.stage_bytes // (row_bytes + id_bytes + 2) // unit * unit, 1024)
+    share = ceil_div(rows, policy.least_blocks_per_multiprocessor * multiprocessors * (policy.threads_per_block // 32) * unit)
+    return min(most, max(1, share) * unit)
+
+
+def staged_columns(policy: FoldStaged, columns: int, vector: int, may_spread: bool) -> tuple[int, bool]:
+    """Columns of a lane of ``fold_staged`` where operands allow vectors of ``vector`` elements, and whether they lie apart, as they ``may``.
+
+    Of many columns that are no vectors it has 4 or 3: as many as leave fewer lanes idle where a run is long, and shared by a power of two lanes.
+    """
+    most = policy.columns_per_thread
+    if vector > 1 or most < 3 or not may_spread or columns <= policy.few_columns:
+        return min(vector, most), False
+
+    def busy(count: int) -> float:
+        lanes = ceil_div(columns, count)
+        used = lanes << (32 // lanes).bit_length() - 1 if lanes <= 32 else lanes
+        return columns * used / (count * lanes * ceil_div(used, 32) * 32)
+
+    return max((most, most - 1), key=busy), True
 
 
 def staged_bytes(policy: FoldStaged, stage: int, row_bytes: int, id_bytes: int, states_bytes: int) -> int:

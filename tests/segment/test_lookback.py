@@ -41,7 +41,7 @@ CARD = Target((9, 0), 132)
 #: op, columns and element of rows that each kernel folds, and how many of them a block has
 KERNELS = {
     "fold_tiles": ("segment_sum", 33, "f32", 16),
-    "fold_staged": ("segment_var", 3, "f32", 20),
+    "fold_staged": ("segment_var", 3, "f32", 8),
     "fold_narrow": ("segment_mean", 1, "f32", 512),
     "fold_short_runs": ("segment_max", 2, "f64", 256),
 }
@@ -382,7 +382,7 @@ def test_blocks_that_wait_for_one_that_starts_last_leave_others_room(multiproces
 def test_a_status_of_32_bits_counts_no_more_rows_than_it_can() -> None:
     for op, several in (("segment_sum", 1), ("segment_mean", 2)):
         with using(FoldTiles, max_tile_rows=1 << 20):
-            kernels = [step.spec.kernel for step in steps_of(1 << 30, 33, op) if isinstance(step, Launch)]
+            kernels = [step.spec.kernel for step in steps_of(1 << 30, 65, op) if isinstance(step, Launch)]
         assert kernels == ["fold_tiles", "fold_carries"][:several]
 
 

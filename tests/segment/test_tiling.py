@@ -27,6 +27,7 @@ from numba_baracuda.segment.tiling import (
     half_reciprocal_of,
     lanes_for,
     reciprocal_of,
+    staged_columns,
     staged_rows,
     staged_runs_columns,
     staged_runs_rows,
@@ -78,7 +79,7 @@ def test_stages_are_multiples_of_pieces(itemsize: int) -> None:
     """Rows and ids of a stage are multiples of 16 bytes, tiles cover the rows once, and a product and a shift find the run and column of an item."""
     plan = policy.FoldStaged()
     for columns, id_bytes in itertools.product((1, 2, 3, 5, 11, 49, 141, 265, 512), (4, 8)):
-        stage = staged_rows(plan, columns * itemsize, id_bytes, itemsize)
+        stage = staged_rows(plan, columns * itemsize, id_bytes, itemsize, 1 << 31, 132)
         assert stage <= 1024 and stage * columns * itemsize % 16 == 0 and stage * id_bytes % 16 == 0
         if stage:
             for rows in (1, 255, 256, 257, 10_000, 1 << 31):
@@ -88,6 +89,26 @@ def test_stages_are_multiples_of_pieces(itemsize: int) -> None:
                 assert shape.entries <= Tiling.most_entries(policy.FoldTiles(), rows, 132)
             items = np.arange((stage + 1) * columns, dtype=np.uint64)
             np.testing.assert_array_equal(items * np.uint64(half_reciprocal_of(columns)) >> np.uint64(31), items // np.uint64(columns))
+
+
+def test_stages_are_shorter_where_rows_are_few() -> None:
+    plan = policy.FoldStaged()
+    usual, few = (staged_rows(plan, 192, 4, 4, rows, 132) for rows in (1 << 20, 10_000))
+    assert few < usual and few % 4 == 0
+    assert Tiling.of_staged(plan, 10_000, few, 132).row_blocks >= 132 > Tiling.of_staged(plan, 10_000, usual, 132).row_blocks
+
+
+def test_columns_of_a_lane_of_staged_rows() -> None:
+    """Lanes have all columns once, and few places behind a row's end; where a row is shared by lanes, half of a warp is busy at least."""
+    plan = policy.FoldStaged()
+    assert [staged_columns(plan, columns, vector, True) for columns, vector in ((48, 8), (50, 2), (9, 1))] == [(4, False), (2, False), (1, False)]
+    assert staged_columns(plan, 33, 1, False) == (1, False)
+    for columns in range(17, 128):
+        count, apart = staged_columns(plan, columns, 1, True)
+        lanes = ceil_div(columns, count)
+        assert apart and count in (3, 4) and (count - 1) * lanes < columns <= count * lanes
+        used = lanes << (32 // lanes).bit_length() - 1 if lanes <= 32 else lanes
+        assert 2 * used >= 32 * ceil_div(used, 32)
 
 
 def test_blocks_take_turns_where_multiprocessors_stay_busy() -> None:
@@ -187,12 +208,16 @@ def _launches(
         ("segment_sum", 5, {}, "fold_staged"),
         ("segment_sum", 5, {"address": 4}, "fold_tiles"),
         ("segment_sum", 5, {"step": 6}, "fold_tiles"),
-        ("segment_sum", 8, {}, "fold_tiles"),
+        ("segment_sum", 8, {}, "fold_staged"),
+        ("segment_sum", 63, {}, "fold_staged"),
+        ("segment_sum", 64, {}, "fold_tiles"),
         ("segment_norm2", 8, {}, "fold_staged"),
         ("segment_norm2", 2, {}, "fold_narrow"),
         ("segment_var", 3, {}, "fold_staged"),
         ("segment_var", 2, {"segments": 1 << 17}, "fold_staged"),
-        ("segment_sum", 17, {}, "fold_tiles"),
+        ("segment_argmax", 33, {}, "fold_tiles"),
+        ("segment_argmax", 33, {"segments": 1 << 17}, "fold_staged"),
+        ("segment_argmax", 34, {}, "fold_staged"),
         ("segment_argmax", 8, {}, "fold_staged"),
         ("segment_argmax", 341, {}, "fold_tiles"),
         ("segment_var", 67, {}, "fold_staged"),
@@ -200,7 +225,9 @@ def _launches(
         ("segment_softmax_backward", 2, {}, "fold_narrow"),
         ("segment_softmax_backward", 2, {"address": 4}, "fold_tiles"),
         ("segment_softmax_backward", 2, {"step": 3}, "fold_tiles"),
-        ("segment_softmax_backward", 3, {}, "fold_tiles"),
+        ("segment_softmax_backward", 31, {}, "fold_tiles"),
+        ("segment_softmax_backward", 28, {}, "fold_staged"),
+        ("segment_softmax_backward", 32, {}, "fold_tiles"),
         ("segment_sum_backward", 1, {}, "gather_elements"),
         ("segment_sum_backward", 37, {}, "gather_flat"),
         ("segment_sum_backward", 37, {"step": 38}, "gather_runs"),

@@ -7,6 +7,7 @@ lists lines that none of these tests reaches; ``python -m tests.mutate`` changes
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -256,6 +257,14 @@ fold("staged, first rows of wide rows", "segment_argmin", "ragged_sorted", of_ru
 fold("staged, first rows of long runs", "segment_argmin", "ragged_sorted", of_runs("S13", 7, 5, 12, 0, 3, 40, 9), MANY, staged=2048)
 fold("staged, sums about pivots of long runs", "segment_var", "ragged_sorted", of_runs("S14", 17, 50, 3, 44), MANY, staged=8192)
 fold("tiles, sums about pivots", "segment_var", "ragged_sorted", of_runs("S15", 20, 5, 21, 0, 3), MANY)
+for columns, element in ((17, "f32"), (19, "bf16"), (33, "f16")):
+    given = dataclasses.replace(of_runs(f"S17 {columns}", columns, 5, 12, 0, 3, 65, 9), element=element)
+    for name, op in (("", "segment_max"), (" of first rows", "segment_argmin")):
+        fold(f"staged, {columns} columns apart{name}", op, "ragged_sorted", given, MANY, staged=2048)
+        fold(f"staged, {columns} columns apart{name}, carries", op, "ragged_sorted", given, MANY, staged=2048, carries={})
+fold("staged, columns apart and gaps", "segment_logsumexp", "ragged_sorted", Sample("S19", 8, (21,), 460, gaps), MANY, staged=512)
+fold("staged, pairs", "segment_softmax_backward", "broadcast", of_runs("S20", 8, 5, 12, 0, 3, 70, 9), MANY, staged=1024)
+fold("staged, pairs apart", "segment_softmax_backward", "broadcast", of_runs("S21", 19, 5, 12, 0, 3, 70, 9), MANY, staged=2048)
 fold("staged, halves", "segment_max", "ragged_sorted", Sample("S11", 161, (9,), 9, samples.runs, "bf16"), 1, staged=256)
 fold("bins, first rows", "unsorted_segment_argmax", "bins", Sample("A6", 150, (6,), 5, samples.outside), 2)
 fold("bins", "unsorted_segment_mean", "bins", Sample("n", 150, (6,), 5, samples.outside), 2)

@@ -18,6 +18,7 @@ from ...runtime import jit
 from ...runtime.parameters import Ptr, Scalar
 from ..policy import FoldAndBroadcastStaged
 from ..tiling import STAGED_ROWS
+from .columns import FAR
 from .common import half_row_of
 from .staged import begin_copies
 from .states import heads_behind, run_states_of
@@ -185,15 +186,15 @@ def fold_and_broadcast_staged(
                     if has_y:
                         some_y[v] = y[place + v * distance]
             if swapped:
-                walk(run, staged, int32(w_at + at), at, distance, pitch, length, first + begin, 0)
+                walk(run, staged, int32(w_at + at), at, distance, FAR, pitch, length, first + begin, 0)
             else:
-                walk(run, staged, at, int32(w_at + at), distance, pitch, length, first + begin, 0)
+                walk(run, staged, at, int32(w_at + at), distance, FAR, pitch, length, first + begin, 0)
             close_run(run, length, states)
             finish_states(states, length, correction, folded)
             while known and length > 0:
-                load(staged, at, distance, some_x, 0)
+                load(staged, at, distance, FAR, some_x, 0)
                 if has_w:
-                    load(staged, int32(w_at + at), distance, some_w, 0)
+                    load(staged, int32(w_at + at), distance, FAR, some_w, 0)
                 for v in range(vector):
                     made[v] = element_vjp(some_x, some_w, some_g, some_y, v, folded, folded, 0, 0)
                 store(staged, at, distance, made)

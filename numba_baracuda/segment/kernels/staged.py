@@ -55,7 +55,7 @@ def begin_copies(array: Any, first: Any, count: Any, size: Any, shared: Any, at:
 
 @jit.kernel
 def fold_staged(
-    *, monoid: str, value: str, result: str, index: str, vector: int, fills: bool, guarded: bool, looks_back: bool = False,
+    *, monoid: str, value: str, result: str, index: str, vector: int, apart: int, fills: bool, guarded: bool, looks_back: bool = False,
     threads_per_block: int = FoldStaged.threads_per_block, items_per_thread: int = FoldStaged.items_per_thread,
 ) -> Any:  # fmt: skip
     """Folds runs of ids in order, as :func:`fold_tiles` does, where rows are contiguous.
@@ -64,28 +64,32 @@ def fold_staged(
     among them, rows whose id differs from the one before. Then each lane takes ``vector`` columns of a run, or of every 2ⁿ-th row of it where runs
     are few, and such lanes combine their states in a tree. The run that is open between stages has its states in shared memory. Gaps, edges,
     carries and statuses are those of :func:`fold_tiles`. Shapes, tile, stage and ids fix the order of every fold. Dynamic shared memory: see
-    :func:`~..tiling.staged_bytes`. Bytes: rows · (columns · value + index) read, segments · columns · result written.
+    :func:`~..tiling.staged_bytes`. Bytes: rows · (columns · value + index) read, of each operand, segments · columns · result written.
 
     Constants and parameters as :mod:`.` lists them, where columns of input and output are contiguous, and rows of the input, too; and
 
     * ``items_per_thread``: rows that a lane loads from shared memory before it uses the first
     * ``fills``: whether empty segments get ``empty``
+    * ``apart``: how far the columns of a lane lie apart, which is ``width``; or 0 where they are neighbours
+    * ``other``: the second elements of a monoid of pairs, else any address
     * ``stage``: rows of a multiple of 16 bytes together, as are their ids
-    * ``width``: columns / ``vector``; ``reciprocal``: :func:`~..tiling.half_reciprocal_of` it
+    * ``width``: lanes that have a row; ``reciprocal``: :func:`~..tiling.half_reciprocal_of` it
     """
     element, index_type = jit.SCALARS[value], jit.SCALARS[index]
     size, id_size = BY_NAME[value].itemsize, BY_NAME[index].itemsize
-    fold = run_states_of(monoid, value, vector, result)
+    fold = run_states_of(monoid, value, vector, result, apart=apart)
     reset, combine_left, store_result = fold.reset, fold.combine_left, fold.store_result
     scalars, state_type = fold.scalars, fold.state_type
-    open_run = open_run_of(monoid, value, vector, result)
+    open_run = open_run_of(monoid, value, vector, result, apart=apart)
     close_shared, run_scalars = open_run.close_shared, open_run.scalars
     crowded = monoid_of(monoid).any_pivot and vector * size == 16
-    walk = run_walker_of(monoid, value, vector, result, items_per_thread // 2 if crowded else items_per_thread)
-    save_edge, save_last_edge, combine_edges = edge_functions_of(monoid, value, vector, result)
-    finish_runs, blank = run_finisher_of(monoid, value, vector, result), blank_of(scalars, state_type.bitwidth)
-    fill_short_gap, fill_between = short_gap_fillers(index, result, vector, fold.store_vector, fills=fills)
-    fill_long_gaps = gap_filler(result, vector, 1, threads_per_block, fold.store_vector)
+    paired, operands = monoid_of(monoid).pairs, 2 if monoid_of(monoid).pairs else 1
+    walk = run_walker_of(monoid, value, vector, result, items_per_thread // 2 if crowded else items_per_thread, operands, apart > 0)
+    save_edge, save_last_edge, combine_edges = edge_functions_of(monoid, value, vector, result, apart=apart)
+    finish_runs, blank = run_finisher_of(monoid, value, vector, result, apart=apart), blank_of(scalars, state_type.bitwidth)
+    fill_short_gap, fill_between = short_gap_fillers(index, result, vector, fold.store_vector, apart, fills)
+    together = 1 if apart else vector
+    fill_long_gaps = gap_filler(result, together, 1, threads_per_block, fold.store_vector)
     await_stage = await_copies(0)
     last_id, unsigned, wide_ids, each = last_id_of(index), jit.SCALARS["u" + index[1:]], BY_NAME[index].vector, _LOOKED_AT
     load_bound = load_id = LOAD_SHARED[1]
@@ -94,7 +98,7 @@ def fold_staged(
     edges = 2 * warps
 
     def fold_staged(
-        input: Ptr[value], ids: Ptr[index], guard: Ptr[int32], output: Ptr[result],
+        input: Ptr[value], other: Ptr[value], ids: Ptr[index], guard: Ptr[int32], output: Ptr[result],
         carry_ids: Ptr[int64], carry_counts: Ptr[int64], carry_states: Ptr[state_type], run_status: Ptr[int64], stale_status: Ptr[int64],
         rows: int64, columns: int64, segments: int64, tile: int64, stage: int64, row_blocks: int64, early: int64, width: int64, reciprocal: int64,
         empty: Scalar[accumulator_type(result)], correction: Scalar[state_type], output_row: int64,
@@ -123,8 +127,9 @@ def fold_staged(
         warp, lane = int32(cuda.threadIdx.x >> 5), int32(cuda.laneid)
         row_size, step, wide = int32(columns), int32(stage), int32(width)
         # what each warp has of dynamic shared memory: rows of a stage, their ids; behind those of all warps states of edges, then heads
-        stage_size, states_at = int32(step * row_size), int32(warps * step * (row_size * size + id_size))
-        own_rows, own_ids = int32(warp * stage_size), int32(warps * stage_size * size // id_size + warp * step)
+        stage_size = int32(step * row_size * operands)
+        states_at = int32(warps * (stage_size * size + step * id_size))
+        own_rows, own_ids, other_rows = int32(warp * stage_size), int32(warps * stage_size * size // id_size + warp * step), int32(step * row_size)
         own_begins = int32((states_at + edges * wide * scalars * state_size) // 2 + warp * (step + 2))
         held, held_ids, held_begins = pointer_at(staged, own_rows), pointer_at(staged_ids, own_ids), pointer_at(begins, own_begins)
         first_state = int32(states_at // state_size)
@@ -142,6 +147,8 @@ def fold_staged(
         while position < length or position == 0:
             count = int32(min(step, int32(length - position)))
             begin_copies(input, (first + position) * columns, int32(count * row_size), size, staged, own_rows, lane, 32)
+            if paired:
+                begin_copies(other, (first + position) * columns, int32(count * row_size), size, staged, own_rows + other_rows, lane, 32)
             begin_copies(ids, first + position, count, id_size, staged_ids, own_ids, lane, 32)
             commit_copies()
             if position == 0:
@@ -149,7 +156,8 @@ def fold_staged(
                 reset(states)
                 column = lane
                 while column < wide:
-                    fill_short_gap(output, before, clamp(current, segments), output_row, int64(column * vector), vector, empty)
+                    inside = int32(row_size - column * together)
+                    fill_short_gap(output, before, clamp(current, segments), output_row, int64(column * together), inside, empty)
                     for k in range(scalars):
                         shared_states[uint32(opened + column + k * wide)] = states[k]
                     column = int32(opaque(column + 32))
@@ -203,8 +211,8 @@ def fold_staged(
                 begin, end = int32(bounds[0]), int32(bounds[1])
                 left = int32(uint32(end - begin + shares - 1 - share) >> uint32(level)) if active else int32(0)
                 skipped = share if left > 0 else int32(0)
-                at, here = int32((begin + skipped) * row_size + column * vector), first + position + begin + share
-                walk(run, held, at, at, 1, row_step, left, here, level)
+                at, here = int32((begin + skipped) * row_size + column * together), first + position + begin + share
+                walk(run, held, at, at + other_rows, apart, int32(row_size - column - 1), row_step, left, here, level)
                 close_shared(run, share, shares, left, int32(end - begin), states)
                 its_rows = int32(end - begin)
                 # only these lanes may have the first or the last run of the stage
@@ -225,11 +233,12 @@ def fold_staged(
                 if share == 0 and number < heads:
                     load_id(held_ids, begin, id_pair, 0)
                     load_id(held_ids, end, id_pair, 1)
+                    inside = int32(row_size - column * together)
                     # the first run may have begun before, and have no rows here
                     identifier = current if number == 0 else id_pair[0]
-                    fill_between(output, identifier, id_pair[1], last, output_row, int64(column * vector), vector, empty)
+                    fill_between(output, identifier, id_pair[1], last, output_row, int64(column * together), inside, empty)
                     if its_rows > 0 and unsigned(identifier) < most:
-                        store_result(output, int64(unsigned(identifier)) * output_row + column * vector, vector, states, its_rows, correction)
+                        store_result(output, int64(unsigned(identifier)) * output_row + column * together, inside, states, its_rows, correction)
                 turn = int32(opaque(turn + 32))
             if heads > 0:
                 edge, begun = int32(leading + 1), int32(position + begins[uint32(own_begins + heads)])
@@ -240,7 +249,8 @@ def fold_staged(
         column = lane
         while column < wide:
             if length > 0 and first + length == rows:
-                fill_short_gap(output, segment, segments, output_row, int64(column * vector), vector, empty)
+                inside = int32(row_size - column * together)
+                fill_short_gap(output, segment, segments, output_row, int64(column * together), inside, empty)
             for k in range(scalars):
                 states[k] = shared_states[uint32(opened + column + k * wide)]
             save_last_edge(
@@ -255,14 +265,14 @@ def fold_staged(
             if looks_back:
                 finish_runs(
                     edge_ids, edge_counts, shared_states, run_status, states, cuda.blockDim.x >> 4, first_state, wide, column, id_before, id_after,
-                    column, wide, columns - column * vector, segments, block, row_blocks,
-                    output, output_row, int64(column * vector), correction,
+                    column, wide, columns - column * together, segments, block, row_blocks,
+                    output, output_row, int64(column * together), correction,
                 )  # fmt: skip
             else:
                 combine_edges(
                     edge_ids, edge_counts, shared_states, carry_ids, carry_counts, carry_states, states,
-                    cuda.blockDim.x >> 4, first_state, wide, column, column * vector, columns, segments, block, row_blocks,
-                    output, output_row, int64(column * vector), correction,
+                    cuda.blockDim.x >> 4, first_state, wide, column, column * together, columns, segments, block, row_blocks,
+                    output, output_row, int64(column * together), correction,
                 )  # fmt: skip
             column = int32(opaque(column + threads_per_block))
 

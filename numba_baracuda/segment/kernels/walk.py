@@ -17,14 +17,17 @@ from .sums import open_run_of
 
 @functools.cache
 def staged_loader(vector: int, apart: bool) -> Any:
-    """``load(staged, at, distance, batch, k)``: ``vector`` elements of shared memory, neighbours or ``distance`` elements ``apart``."""
+    """``load(staged, at, distance, reach, batch, k)``: ``vector`` elements of shared memory, neighbours or ``distance`` elements ``apart``.
+
+    Of those more than ``reach`` elements from the first one, the one at ``reach`` is loaded instead.
+    """
     load_vector = LOAD_SHARED[1 if apart else vector]
 
     @jit.device
-    def load(staged: Any, at: Any, distance: Any, batch: Any, k: Any) -> None:
+    def load(staged: Any, at: Any, distance: Any, reach: Any, batch: Any, k: Any) -> None:
         if apart:
             for v in range(vector):
-                batch[k + v] = staged[uint32(at + v * distance)]
+                batch[k + v] = staged[uint32(at + min(int32(v * distance), reach))]
         else:
             load_vector(staged, at, batch, k)
 
@@ -33,11 +36,12 @@ def staged_loader(vector: int, apart: bool) -> Any:
 
 @functools.cache
 def run_walker_of(monoid: str, value: str, vector: int, result: str, rows: int, operands: int = 1, apart: bool = False) -> Any:
-    """``walk(run, staged, at, other_at, distance, row_step, left, here, level)`` makes a run of ``left`` rows in shared memory.
+    """``walk(run, staged, at, other_at, distance, reach, row_step, left, here, level)`` makes a run of ``left`` rows in shared memory.
 
     A row has ``vector`` elements from ``staged[at]`` on, and of two ``operands`` as many from ``staged[other_at]`` on: neighbours, or ``distance``
-    elements ``apart``. Rows are ``row_step`` elements and 2^``level`` positions apart, from position ``here`` on. A lane loads ``rows`` rows before
-    it uses the first; where fewer are left, it loads the last one again. So it loads the first one even if none is left.
+    elements ``apart``, the last at ``reach`` at most. Rows are ``row_step`` elements and 2^``level`` positions apart, from position ``here`` on. A
+    lane loads ``rows`` rows before it uses the first; where fewer are left, it loads the last one again. So it loads the first one even if none is
+    left.
     """
     open_run, uses_positions, paired = open_run_of(monoid, value, vector, result), monoid_of(monoid).uses_positions, operands > 1
     recentre, begin_rows = open_run.recentre, open_run.begin_batch(rows, uses_positions)
@@ -47,7 +51,9 @@ def run_walker_of(monoid: str, value: str, vector: int, result: str, rows: int, 
     others_size = batch_size if paired else 1
 
     @jit.device
-    def walk(run: Any, staged: Any, at: Any, other_at: Any, distance: Any, row_step: Any, left: Any, here: Any, level: Any) -> None:
+    def walk(
+        run: Any, staged: Any, at: Any, other_at: Any, distance: Any, reach: Any, row_step: Any, left: Any, here: Any, level: Any
+    ) -> None:  # fmt: skip
         batch = cuda.local.array(batch_size, element)
         others = cuda.local.array(others_size, element)
         positions = cuda.local.array(rows, int64)
@@ -56,9 +62,9 @@ def run_walker_of(monoid: str, value: str, vector: int, result: str, rows: int, 
             if uses_positions:
                 positions[u] = here + u * position_step
             ahead = int32(max(min(int32(u), int32(left - 1)), int32(0)) * row_step)
-            load(staged, at + ahead, distance, batch, u * vector)
+            load(staged, at + ahead, distance, reach, batch, u * vector)
             if paired:
-                load(staged, other_at + ahead, distance, others, u * vector)
+                load(staged, other_at + ahead, distance, reach, others, u * vector)
         begin_rows(run, batch, others, positions, here, left)
         left, mark = int32(left - rows), int32(length - 8 * rows)
         while left > 0:
@@ -69,15 +75,15 @@ def run_walker_of(monoid: str, value: str, vector: int, result: str, rows: int, 
             if left < rows:
                 for u in range(rows - 1):
                     ahead = int32(min(int32(u), int32(left - 1)) * row_step)
-                    load(staged, at + ahead, distance, batch, u * vector)
+                    load(staged, at + ahead, distance, reach, batch, u * vector)
                     if paired:
-                        load(staged, other_at + ahead, distance, others, u * vector)
+                        load(staged, other_at + ahead, distance, reach, others, u * vector)
                 append_some(run, batch, others, positions, here, left, rows)
             else:
                 for u in range(rows):
-                    load(staged, at + u * row_step, distance, batch, u * vector)
+                    load(staged, at + u * row_step, distance, reach, batch, u * vector)
                     if paired:
-                        load(staged, other_at + u * row_step, distance, others, u * vector)
+                        load(staged, other_at + u * row_step, distance, reach, others, u * vector)
                 # each time that the number of rows has doubled
                 if left == mark:
                     recentre(run, int32(length - left))

@@ -6,13 +6,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ...algebra import KernelMonoid
+from ...core.axes import ceil_div
 from ...core.dtypes import BY_NAME
 from ...core.op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Step, Target
 from ...core.policy import constants, tuned
 from ...core.sizes import plain
 from .. import policy, policy_of
 from ..statuses import early_blocks
-from ..tiling import Tiling, half_reciprocal_of, staged_bytes, staged_rows, vector_for
+from ..tiling import Tiling, half_reciprocal_of, staged_bytes, staged_columns, staged_rows, vector_for
 from .carries import carries_steps, carry_arguments
 from .common import Rows, check_slots, checks, kernel_spec, only_checks, taken
 from .order import Order, as_given, key_slots, keys, order_of, scratch_slot, sort
@@ -190,37 +191,60 @@ def _staged(
 ) -> tuple[Launch, Tiling, list[Slot]] | None:  # fmt: skip
     """The launch of rows by way of shared memory, its tiling, and the slots of statuses, if its blocks look back; None where rows are not for it.
 
-    Contiguous rows of few columns are, with heavy states or where they are no vectors of 16 bytes; ``narrow`` ones, whose policy that is, in long
-    runs only with sums about a pivot, and in short runs only with sums about any pivot, which divide for each run, and where a lane has all columns;
-    wider ones that are neither vectors nor halves with those and with states of several scalars.
+    Contiguous rows that are not wide are; ``narrow`` ones, whose policy that is, in long runs only with sums about a pivot, and in short runs only
+    with sums about any pivot, which divide for each run, and where a lane has all columns; where columns lie apart and states have several scalars,
+    only runs that are short in the mean; and wide ones that are neither vectors nor halves with sums about any pivot and states of many scalars.
     """
     value, monoid, order = BY_NAME[descriptor.element], fold.monoid, fold.order
-    plan = policy_of.fold_staged(value.name, rows.vector, monoid)
-    direct = order.packed and not (order.row_index or fold.other or monoid.foreign) and fold.cleared == NULL
-    if not (direct and rows.is_contiguous(0) and rows.strides[1] == (1,)):
+    direct = order.packed and not (order.row_index or monoid.foreign) and fold.cleared == NULL
+    flat = rows.is_contiguous(0) and rows.strides[1] == (1,) and (not fold.other or rows.is_contiguous(2))
+    if not (direct and flat) or (narrow and monoid.pivot_terms == ""):
         return None
-    if monoid.pivot_terms == "" if narrow else not monoid.heavy and rows.vector == value.vector:
+    many = (monoid.any_pivot or monoid.width > 2) and value.itemsize > 2
+    vector, apart = staged_columns(tuned(policy.FoldStaged()), plain(rows.columns), rows.vector, not many and value.itemsize < 8)
+    plan = policy_of.fold_staged(value.name, vector, monoid, apart)
+    if isinstance(narrow, policy.FoldShortRuns) and not (monoid.any_pivot and rows.columns <= vector):
         return None
-    if isinstance(narrow, policy.FoldShortRuns) and not (monoid.any_pivot and rows.columns <= min(rows.vector, plan.columns_per_thread)):
-        return None
-    vector, row_bytes, id_bytes = min(rows.vector, plan.columns_per_thread), plain(descriptor.row_size), BY_NAME[order.index].itemsize
-    width, stage = rows.columns // vector, staged_rows(plan, row_bytes, id_bytes, value.itemsize)
-    wide = (monoid.any_pivot or monoid.width > 2) and value.itemsize > 2 and rows.vector < value.vector
-    fits = width <= plan.max_vectors if wide else rows.columns <= plan.max_columns
+    row_bytes, id_bytes = plain(descriptor.row_size) * (2 if fold.other else 1), BY_NAME[order.index].itemsize
+    width = ceil_div(rows.columns, vector)
+    stage = staged_rows(plan, row_bytes, id_bytes, value.itemsize, descriptor.num_inputs, target.multiprocessors)
+    fits = row_bytes < plan.wide_row_bytes
+    if apart and monoid.heavy and rows.columns > plan.heavy_columns_apart:
+        fits = fits and descriptor.num_inputs < plan.apart_segment_rows * descriptor.num_segments
+    elif many and rows.vector < value.vector:
+        fits = fits or width <= plan.max_vectors
     if not (fits and stage):
         return None
-    tiling = Tiling.of_staged(plan, descriptor.num_inputs, stage, target.multiprocessors)
-    statuses = status_slots(descriptor.num_inputs, tiling.row_blocks, plain(width), vector, monoid, fold.state_of(value.name))
+    tiling, statuses = _staged_tiling(descriptor, target, plan, stage, plain(width), vector, fold)
     spec = kernel_spec(
         "fold_staged", tiling.threads, plan.min_blocks_per_multiprocessor, monoid=monoid.name, value=descriptor.element, result=fold.result,
-        index=order.index, vector=vector, fills=fold.fills, guarded=fold.guarded, looks_back=bool(statuses), **constants(plan),
+        index=order.index, vector=vector, apart=plain(width) if apart else 0, fills=fold.fills, guarded=fold.guarded, looks_back=bool(statuses),
+        **constants(plan),
     )  # fmt: skip
     arguments = _arguments(descriptor, target, fold, tiling, statuses) | {
-        "columns": rows.columns, "stage": stage, "width": width, "reciprocal": half_reciprocal_of(width), "output_row": rows.steps[1],
+        "other": fold.other[0] if fold.other else NULL, "columns": rows.columns, "stage": stage, "width": width,
+        "reciprocal": half_reciprocal_of(width), "output_row": rows.steps[1],
     }  # fmt: skip
     blocks, threads, _ = _launch(tiling, descriptor, fold)
-    states = rows.columns * monoid.width * BY_NAME[fold.state_of(value.name)].itemsize
+    states = width * vector * monoid.width * BY_NAME[fold.state_of(value.name)].itemsize
     return Launch(spec, (blocks, threads, staged_bytes(plan, stage, row_bytes, id_bytes, states)), arguments), tiling, statuses
+
+
+def _staged_tiling(
+    descriptor: SegmentDescriptor, target: Target, plan: policy.FoldStaged, stage: int, width: int, vector: int, fold: SegmentFold
+) -> tuple[Tiling, list[Slot]]:
+    """The tiling of staged rows and the slots of statuses: tiles are longer where there is room for fewer statuses, but not as long as a wave."""
+    usual: Tiling | None = None
+    for blocks in (plan.grid_blocks_per_multiprocessor, 2 * plan.min_blocks_per_multiprocessor):
+        each = replace(plan, grid_blocks_per_multiprocessor=blocks)
+        tiling = Tiling.of_staged(each, descriptor.num_inputs, stage, target.multiprocessors)
+        state = fold.state_of(descriptor.element)
+        statuses = status_slots(descriptor.num_inputs, tiling.row_blocks, width, vector, fold.monoid, state)
+        if statuses:
+            return tiling, statuses
+        usual = usual or tiling
+    assert usual is not None
+    return usual, []
 
 
 def ragged(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
