@@ -473,7 +473,7 @@ def test_one_frame_serves_several_sizes(monkeypatch: pytest.MonkeyPatch) -> None
     declare(monkeypatch, a="*f32", n="2xi64")
     made = bound(monkeypatch, op.Launch(SPEC, (2, 128, 0), {"a": "y", "n": (3, 4)}))
     for sizes in (made.sizes, ((9, 16, (5, 6)),)):
-        frames.Bound(made.frame, sizes, made.offsets, made.counts, made.workspace, made.reach).run(5, [X.ptr, Y.ptr], [X, Y], WORKSPACE)
+        frames.Bound(made.frame, sizes, made.offsets, made.counts, made.workspace, made.reach, made.apart).run(5, [X.ptr, Y.ptr], [X, Y], WORKSPACE)
     assert [(arguments[1], arguments[7]) for arguments, _ in fake.launches] == [(2, 0), (9, 16)]
     assert [words for _, words in fake.launches] == [struct.pack("=3Q", 8192, 3, 4), struct.pack("=3Q", 8192, 5, 6)]
 
