@@ -116,7 +116,10 @@ def _assemble(
 ) -> View:
     """The view of an array that its framework describes by these values. ``strides`` are in bytes; those of torch are in elements."""
     key = (shape, strides, dtype, device, kind, readonly)
-    return _at_address(obj, at, ptr, _read_forms.get(key) or _form(key, at))
+    form = _read_forms.get(key) or _form(key, at)
+    if ptr % form.itemsize:
+        _misaligned(ptr, form, at)
+    return View(ptr, form, obj, at[1])
 
 
 def _form(key: tuple[tuple[int, ...], tuple[int, ...], Any, int, str, bool], at: _At) -> Form:
@@ -131,10 +134,10 @@ def _form(key: tuple[tuple[int, ...], tuple[int, ...], Any, int, str, bool], at:
     return form
 
 
-def _at_address(obj: Any, at: _At, ptr: int, form: Form) -> View:
-    if ptr % form.itemsize and not form.empty:
+def _misaligned(ptr: int, form: Form, at: _At) -> None:
+    """Refuses an address that is no multiple of the element size, unless nothing is there."""
+    if not form.empty:
         _refuse(at, f"at address {ptr:#x}", f"a multiple of its element size {form.itemsize}", MisalignedOperand)
-    return View(ptr, form, obj, at[1])
 
 
 def _numpy(obj: Any, at: _At) -> View:
@@ -171,7 +174,9 @@ def _torch(obj: Any, at: _At) -> View:
         if refused:
             _refuse(at, *refused)
         form = _form(key, at)
-    return _at_address(obj, at, ptr, form)
+    if ptr % form.itemsize:
+        _misaligned(ptr, form, at)
+    return View(ptr, form, obj, at[1])
 
 
 def _torch_in_host(obj: Any, at: _At) -> NoReturn:
@@ -249,7 +254,7 @@ def _dlpack(obj: Any, at: _At, kind: str) -> View:
         raise
     except Exception as error:  # frameworks raise what they like
         raise Unsupported(f"{at[0]}: {at[1]} is {what} that cannot be shared through DLPack: {error}") from error
-    seen = view(alias, *at)
+    seen = read(alias, at)
     form = seen.form
     form = Form.of(form.shape, form.strides, form.element, form.device, kind, kind == "jax")
     return View(seen.ptr, form, seen.owner, seen.name, producer)
@@ -274,8 +279,8 @@ def _no_array(obj: Any, at: _At) -> NoReturn:
     _refuse(at, "None" if obj is None else f"of type {type(obj).__name__}", f"an array of {at[2]}" if at[2] else "an array", InvalidProblem)
 
 
-_Converter = Callable[[Any, _At], View]
-_BASES: dict[tuple[str, str], _Converter] = {
+_Reader = Callable[[Any, _At], View]
+_BASES: dict[tuple[str, str], _Reader] = {
     ("torch", "Tensor"): _torch,
     ("cupy", "ndarray"): _cupy,
     ("numba", "DeviceNDArrayBase"): _numba,
@@ -285,18 +290,23 @@ _BASES: dict[tuple[str, str], _Converter] = {
     ("numpy", "ndarray"): _numpy,
     ("builtins", "list"): _numbers,
     ("builtins", "tuple"): _numbers,
+    ("numba_baracuda", "View"): lambda view, at: view,
 }
-_converters: dict[type, _Converter] = {}
 
 
-def _converter(kind: type) -> _Converter:
-    """The function that reads arrays of a type: the one for the first of its base classes that a framework defines."""
-    names = lineage(kind)
-    found = next((_BASES[each] for each in names if each in _BASES), _foreign)
-    if ("jax", "Tracer") in names:
-        found = _no_array
-    _converters[kind] = found
-    return found
+class _Readers(dict[type, _Reader]):
+    """By type of array the function that reads it: the one for the first of the base classes that a framework defines."""
+
+    def __missing__(self, kind: type) -> _Reader:
+        names = lineage(kind)
+        found = next((_BASES[each] for each in names if each in _BASES), _foreign)
+        if ("jax", "Tracer") in names:
+            found = _no_array
+        self[kind] = found
+        return found
+
+
+readers = _Readers()
 
 
 def view(obj: Any, op: str, name: str, wants: str = "") -> View:
@@ -311,7 +321,7 @@ def view(obj: Any, op: str, name: str, wants: str = "") -> View:
 
 def read(obj: Any, at: _At) -> View:
     """:func:`view` with ``op``, ``name`` and ``wants`` in one tuple."""
-    return (_converters.get(type(obj)) or _converter(type(obj)))(obj, at)
+    return readers[type(obj)](obj, at)
 
 
 def check_one_device(op: str, views: Iterable[View]) -> int:

@@ -28,7 +28,8 @@ def _cupy_stream() -> Callable[[int], Any]:
 
 
 def _of_torch(like: View) -> int:
-    return torch_stream()(like.form.device) if like.form.device >= 0 else 0
+    device = like.form.device
+    return torch_stream()(device) if device >= 0 else 0
 
 
 def _of_cupy(like: View) -> int:
@@ -69,12 +70,17 @@ _BASES: dict[tuple[str, str], _Current] = {
     ("numba", "DeviceNDArrayBase"): _default,
     ("numpy", "ndarray"): _default,
 }
-_currents: dict[type, _Current] = {}  #: by type of the owner, which for JAX and DLPack is the CuPy array or torch tensor
 
 
-def _current(owner: type) -> _Current:
-    found = _currents[owner] = next((_BASES[each] for each in lineage(owner) if each in _BASES), _of_interface)
-    return found
+class _Currents(dict[type, _Current]):
+    """By type of the owner, which for JAX and DLPack is the CuPy array or torch tensor, the function that gives its current stream."""
+
+    def __missing__(self, owner: type) -> _Current:
+        found = self[owner] = next((_BASES[each] for each in lineage(owner) if each in _BASES), _of_interface)
+        return found
+
+
+_currents = _Currents()
 
 
 _WANTS = "an integer handle of 0 or more, or a stream of Numba, CuPy, torch or cuda.core"
@@ -112,7 +118,7 @@ def stream_handle(stream: Any, like: View, where: str = "numba_baracuda") -> int
     (:func:`follow`).
     """
     if stream is None:
-        return (_currents.get(type(like.owner)) or _current(type(like.owner)))(like)
+        return _currents[type(like.owner)](like)
     read = _readers.get(type(stream)) or _reader(type(stream))
     if read is None:
         raise InvalidProblem(f"{where}: stream is of type {type(stream).__name__}, wants {_WANTS}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from ..arrays import allocation, arrays, streams
@@ -78,62 +79,79 @@ _MOST_CLASSES = 1024
 class Calls:
     """The calls of one op's function, by functions of its family that serve calls and traces alike.
 
-    ``describe(views, sizes, context)`` returns the problem of the inputs, ``results(descriptor, views, context)`` the shapes and element types of new
-    outputs, and ``operands(descriptor, views, context)`` all operands in the op's order. ``sizes`` are integer arguments that are sizes, and
-    ``context`` is all else; a call's ``key`` stands for its context in memos.
+    ``inputs`` and ``outputs`` are the names of the arrays. ``describe(views, sizes, context)`` returns the problem of the inputs,
+    ``results(descriptor, views, context)`` the shapes and element types of new outputs, and ``operands(descriptor, views, context)`` all operands in
+    the op's order. ``sizes`` are integer arguments that are sizes, and ``context`` is all else; a call's ``key`` stands for its context in memos.
+    ``fixed(view)`` are the extents of the first input that all calls of a class share.
     """
 
     def __init__(
-        self, op: Op, outputs: Sequence[str], describe: Callable[..., Problem], results: Callable[..., Results],
-        operands: Callable[..., list[View]] = lambda descriptor, views, context: views,
+        self, op: Op, inputs: Sequence[str], outputs: Sequence[str], describe: Callable[..., Problem], results: Callable[..., Results],
+        operands: Callable[..., list[View]] = lambda descriptor, views, context: views, fixed: Callable[[View], Any] = lambda view: (),
     ) -> None:  # fmt: skip
-        self.name, self.describe, self.results, self.operands = op.name, describe, results, operands
-        self._labels = [(op.name, name, "") for name in outputs]
+        self.name, self.describe, self.results, self.operands, self.fixed = op.name, describe, results, operands, fixed
+        self._outputs = [(op.name, name, "") for name in outputs]
+        self._labels = [*[(op.name, name, "") for name in inputs], *self._outputs]
 
     def __call__(
-        self, inputs: list[View], sizes: tuple[int, ...], key: Any, context: Any, outs: tuple[Any, ...] | None, stream: Any, workspace: Any
+        self, inputs: tuple[Any, ...], sizes: tuple[int, ...], key: Any, context: Any, outs: tuple[Any, ...] | None, stream: Any, workspace: Any
     ) -> tuple[Any, ...]:
         """Runs the op on inputs and writes ``outs``, or new arrays where these are None; returns the outputs."""
-        views = inputs
-        if outs is not None:
-            try:
-                views = [*inputs, *map(arrays.read, outs, self._labels)]
-            except BaracudaError:  # the plan may raise another error first
-                return self._exactly(None, inputs, sizes, context, outs, stream, workspace)
-        pointers, given = [view.ptr for view in views], -1 if outs is None else len(outs)
-        low_bits = [pointer & 15 for pointer in pointers]
-        exact: Any = self, key, sizes, given, workspace is None, *low_bits, *[view.form for view in views]
-        bound = frames.found(exact)
+        labels = self._labels
+        known: list[Any] = [self, key, sizes, outs is None, workspace is None]
+        views: list[View] = []
+        pointers: list[int] = []
+        try:
+            for array in inputs if outs is None else inputs + outs:
+                view = arrays.readers[type(array)](array, labels[len(views)])
+                pointer = view.ptr
+                views.append(view)
+                pointers.append(pointer)
+                known += view.form, pointer & 15
+        except (BaracudaError, IndexError):  # no array, or one more than there are outputs
+            if len(views) < len(inputs):
+                raise
+            return self._exactly(None, views[: len(inputs)], sizes, context, outs, stream, workspace)  # the plan may raise another error first
+        exact: Any = tuple(known)
+        bound = frames.bounds.get(exact)
         if bound is None:
-            if not all(view.form.shared for view in views):
-                exact = None  # no later call has these forms
-            alike = self, key, len(sizes), given, workspace is None, *low_bits, *[view.form.sort for view in views]
+            common, extents = [self, key, len(sizes), outs is None, workspace is None, self.fixed(views[0])], [sizes]
+            for view in views:
+                form = view.form
+                common += form.sort, view.ptr & 15
+                extents += form.shape, form.strides
+                if not form.shared:
+                    exact = None  # no later call has this form
+            alike = tuple(common)
             calls = _classes.get(alike) or remember(_classes, alike, CallClass(), _MOST_CLASSES)
-            bound = calls.settle([sizes, *[each for view in views for each in (view.form.shape, view.form.strides)]])
+            bound = calls.settle(extents)
             if bound is None:
-                done = self._exactly(exact, inputs, sizes, context, outs, stream, workspace)
-                calls.learn(lambda: self._trace(views, len(inputs), sizes, context, workspace is not None))
+                done = self._exactly(exact, views[: len(inputs)], sizes, context, outs, stream, workspace)
+                calls.learn(partial(self._trace, views, len(inputs), sizes, context, workspace is not None))  # a lambda would slow all calls
                 return done
             if exact is not None:
                 frames.keep(exact, bound)
         if outs is not None:
             bound.check_aliasing(pointers, views)
-        handle = streams.stream_handle(stream, inputs[0], self.name)
+        handle = streams.stream_handle(stream, views[0], self.name)
         made: tuple[Any, ...] = ()
         if outs is None:
-            outs = made = self._make(inputs[0], bound.results, handle)
-            bits = 0
-            for out in made:
-                pointer = allocation.address(out, inputs[0].form.kind)
+            first, bits = views[0], 0
+            for shape, element in bound.results:
+                out = allocation.empty(first, shape, element, handle)
+                pointer = allocation.address(out, first.form.kind)
+                made += (out,)
                 pointers.append(pointer)
                 bits |= pointer
+            outs = made
             if bits & 15:
                 return self(inputs, sizes, key, context, outs, stream, workspace)
         bound.run(handle, pointers, views, None if workspace is None else self._workspace(bound, handle, views, workspace), made)
         return outs
 
-    def _make(self, like: View, results: Results, handle: int) -> tuple[Any, ...]:
-        return tuple([allocation.empty(like, shape, element, handle) for shape, element in results])
+    def read(self, inputs: Sequence[Any]) -> tuple[View, ...]:
+        """The views of inputs, which a call takes in their place."""
+        return tuple(map(arrays.read, inputs, self._labels))
 
     def _workspace(self, bound: Bound, handle: int, views: list[View], given: Any) -> View:
         """The view of the workspace that a caller gave, behind whose producer the stream works."""
@@ -151,10 +169,10 @@ class Calls:
         handle = streams.stream_handle(stream, first, self.name)
         if outs is None:
             results = self.results(made.descriptor, inputs, context)
-            outs = self._make(first, results, handle)
+            outs = tuple([allocation.empty(first, shape, element, handle) for shape, element in results])
         elif len(outs) != len(self.results(made.descriptor, inputs, context)):
             raise InvalidProblem(f"{self.name}: out is {len(outs)} array, wants a pair of values and indices")
-        views = [*inputs, *map(arrays.read, outs, self._labels)]
+        views = [*inputs, *map(arrays.read, outs, self._outputs)]
         bound = made.settle(self.operands(made.descriptor, views, context))
         pointers = [view.ptr for view in views]
         bound.check_aliasing(pointers, views)
@@ -173,15 +191,15 @@ class Calls:
         results = _NOTHING
         if len(seen) == inputs:
             results = self.results(made.descriptor, seen, context)
-            for (shape, element), (_, name, _) in zip(results, self._labels, strict=False):
+            for (shape, element), (_, name, _) in zip(results, self._outputs, strict=False):
                 form = Form(shape, c_strides(shape), element, views[0].device, views[0].kind, False)
                 seen.append(View(_SOMEWHERE, form, None, name))
         bound = made.settle(self.operands(made.descriptor, seen, context))
         if any(isinstance(step, Gemm) or (isinstance(step, Verify) and not step.sizeless) for step in bound.frame.steps):
             raise Unsupported(f"{self.name}: a check or a product is made for the sizes of one problem")
         wanted = max(made.workspace_size, bound.workspace) if room else 0
-        reach = bound.reach if room or not results else ()  # new memory overlaps no other
-        return Program(bound.frame, trace.compile((bound.sizes, bound.offsets, bound.counts, bound.workspace, reach, results, wanted)))
+        reach, apart = bound.reach if room else (), () if results else bound.apart  # new memory overlaps no other
+        return Program(bound.frame, trace.compile((bound.sizes, bound.offsets, bound.counts, bound.workspace, reach, apart, results, wanted)))
 
 
 def _traced(trace: Trace, view: View) -> View:

@@ -23,19 +23,14 @@ from .steps import Kernel
 if TYPE_CHECKING:
     from ..emulator.emulated import Emulated
 
-_bounds: dict[Any, Bound] = memo()  #: of every family, by op, options and the exact layouts of operands
-#: a step as a function of stream, addresses and its sizes
-_Act = Callable[[int, list[int], tuple[Any, ...]], None]
-
-
-def found(key: Any) -> Bound | None:
-    """The :class:`Bound` of a call and its layouts, if the memo has it."""
-    return _bounds.get(key)
+bounds: dict[Any, Bound] = memo()  #: of every family, by op, options and the exact layouts of operands
+#: a step as a function of the stream, its addresses and its sizes, and the function that picks its addresses from all
+_Act = tuple[Callable[..., None], Callable[[list[int]], tuple[int, ...]]]
 
 
 def keep(key: Any, bound: Bound) -> Bound:
     """Adds a :class:`Bound` to the memo."""
-    remember(_bounds, key, bound)
+    remember(bounds, key, bound)
     return bound
 
 
@@ -114,51 +109,51 @@ class Frame:
         return launch.load(cache.cubin(spec, self.target.arch))
 
     def _act(self, step: Any, sizes: tuple[Any, ...]) -> _Act:
-        """A step as a function of stream, addresses and sizes; matrix products are prepared for these sizes only."""
-        index_of, device = self.index_of, self.device
+        """What queues a step; matrix products are prepared for these sizes only."""
+        device = self.device
         if isinstance(step, Kernel):
-            queue, pick = self._launch(step).queue, self._pick(step)
-            return lambda stream, pointers, sizes: queue(stream, pick(pointers), *sizes)
+            return self._launch(step).queue, self._pick(*step.pointers.values())
         if isinstance(step, Sort):
             return self._sort(step)
         if isinstance(step, Gemm):
             from ..runtime import cublas
 
-            names = [step.a.name, step.b.name, step.c.name, step.workspace, *[each for each in (step.alpha, step.beta) if isinstance(each, str)]]
-            pick, product = _picker([index_of[name] for name in names]), cublas.product(step, sizes[0], device, self.target)
-            return lambda stream, pointers, sizes: product(stream, *pick(pointers))
-        index = index_of[step.slot]
+            product = cublas.product(step, sizes[0], device, self.target)
+            factors = [each for each in (step.alpha, step.beta) if isinstance(each, str)]
+            pick = self._pick(step.a.name, step.b.name, step.c.name, step.workspace, *factors)
+            return lambda stream, addresses, room: product(stream, *addresses), pick
         if isinstance(step, Clear):
             byte = step.byte
-            return lambda stream, pointers, sizes: driver.memset_async(pointers[index], sizes[0], stream, byte, device)
+            return lambda stream, addresses, nbytes: driver.memset_async(addresses[0], nbytes, stream, byte, device), self._pick(step.slot)
         judge = step.judge
-        return lambda stream, pointers, sizes: judge(driver.read_back(pointers[index], sizes[0], stream, device))
+        return lambda stream, addresses, count: judge(driver.read_back(addresses[0], count, stream, device)), self._pick(step.slot)
 
     def _launch(self, step: Kernel) -> launch.Launch:
         return launch.of(self._load(step.spec), step.signature, step.threads, self.device)
 
-    def _pick(self, step: Kernel) -> Callable[[list[int]], tuple[int, ...]]:
-        return _picker([self.index_of[name] for name in step.pointers.values()])
+    def _pick(self, *names: str) -> Callable[[list[int]], tuple[int, ...]]:
+        """A function that returns the addresses of operands and slots with these names."""
+        indices = [self.index_of[name] for name in names]
+        return operator.itemgetter(*indices) if len(indices) > 1 else lambda pointers: tuple([pointers[index] for index in indices])
 
     def ready(self, k: int, sizes: tuple[Any, ...], pointers: list[int]) -> Callable[[int], None]:
         """A step of these sizes and at these addresses as a function of the stream."""
-        step, act = self.steps[k], self.acts[k]
+        step, (act, pick) = self.steps[k], self.acts[k]
+        addresses = pick(pointers)
         if isinstance(step, Kernel):
-            return self._launch(step).ready(self._pick(step)(pointers), *sizes)
-        return lambda stream: act(stream, pointers, sizes)
+            return self._launch(step).ready(addresses, *sizes)
+        return lambda stream: act(stream, addresses, *sizes)
 
     def _sort(self, step: Sort) -> _Act:
         from ..runtime import radix
 
-        names = (step.scratch, step.keys, step.sorted_keys, step.values, step.sorted_values)
-        pick, sorter = _picker([self.index_of[name] for name in names]), radix.sorter_of(step, self.device)
+        sorter = radix.sorter_of(step, self.device)
 
-        def sort(stream: int, pointers: list[int], sizes: tuple[Any, ...]) -> None:
-            scratch, keys, sorted_keys, values, sorted_values = pick(pointers)
-            count, bits, first_bit, room = sizes
+        def sort(stream: int, addresses: tuple[int, ...], count: int, bits: int, first_bit: int, room: int) -> None:
+            scratch, keys, sorted_keys, values, sorted_values = addresses
             sorter(stream, scratch, room, keys, sorted_keys, values, sorted_values, count, bits, first_bit)
 
-        return sort
+        return sort, self._pick(step.scratch, step.keys, step.sorted_keys, step.values, step.sorted_values)
 
     def recipe(self, sizes: Sequence[tuple[Any, ...]], counts: Sequence[int]) -> Recipe:
         """The recipe whose steps have these sizes, and whose slots so many elements."""
@@ -171,26 +166,22 @@ class Frame:
         return Recipe(tuple(steps), tuple(Slot(name, element, count) for (name, element), count in zip(self.slots, counts, strict=True)))
 
 
-def _picker(indices: list[int]) -> Callable[[list[int]], tuple[int, ...]]:
-    """A function that returns the addresses with these indices."""
-    if len(indices) > 1:
-        return operator.itemgetter(*indices)
-    return lambda pointers: tuple([pointers[index] for index in indices])
-
-
 class Bound:
     """A frame with the sizes of one problem; only addresses and a stream are missing.
 
     ``sizes`` are those of each step, ``offsets`` and ``counts`` those of each slot in the workspace, and ``reach`` the lowest byte of each operand
-    and the one behind the highest, counted from its first element. ``results`` are shape and element of each array that a function makes for its
-    outputs, and ``room`` the bytes that it wants of a caller's workspace.
+    and the one behind the highest, counted from its first element. ``apart`` are an output, another operand, and two numbers of bytes that the first
+    may lie behind the second: with fewer than the greater and more than the less, their reaches overlap. ``results`` are shape and element of each
+    array that a function makes for its outputs, and ``room`` the bytes that it wants of a caller's workspace.
     """
 
-    __slots__ = ("_placed", "counts", "frame", "offsets", "reach", "results", "room", "sizes", "workspace")
+    __slots__ = ("_placed", "apart", "counts", "frame", "offsets", "reach", "results", "room", "sizes", "workspace")
 
-    def __init__(self, frame: Frame, sizes: Any, offsets: Any, counts: Any, workspace: int, reach: Any, results: Any = (), room: int = 0) -> None:
+    def __init__(
+        self, frame: Frame, sizes: Any, offsets: Any, counts: Any, workspace: int, reach: Any, apart: Any, results: Any = (), room: int = 0
+    ) -> None:
         self.frame, self.sizes, self.offsets, self.counts, self.workspace, self.reach = frame, sizes, offsets, counts, workspace, reach
-        self.results, self.room = results, room
+        self.apart, self.results, self.room = apart, results, room
         self._placed: tuple[stream_scratch.Memory, list[int] | None] | None = None  #: where the slots are in the memory of the last call's stream
 
     @property
@@ -200,14 +191,9 @@ class Bound:
 
     def check_aliasing(self, pointers: Sequence[int], views: Sequence[View]) -> None:
         """No output may overlap an input or another output."""
-        reach = self.reach
-        for out, k in self.frame.pairs:
-            mine, other, (out_low, out_high), (low, high) = pointers[out], pointers[k], reach[out], reach[k]
-            if (
-                mine + out_low < other + high
-                and other + low < mine + out_high
-                and spans.touch(spans.blocks(views[out].form), spans.blocks(views[k].form), other - mine)
-            ):  # fmt: skip
+        for out, k, least, most in self.apart:
+            behind = pointers[out] - pointers[k]
+            if least < behind < most and spans.touch(spans.blocks(views[out].form), spans.blocks(views[k].form), -behind):
                 op = self.frame.op
                 raise InvalidProblem(f"{op.name}: {op.operands[out].name} overlaps {op.operands[k].name}, wants memory of its own")
 
@@ -232,36 +218,37 @@ class Bound:
         if frame.naming:
             streams.follow(views, stream, frame.device)
         memory = stream_scratch.of(frame.device, stream) if room and frame.queues else None
-        places = None if memory is None else self._places(memory)
-        if memory and places and memory.lock.acquire(False):
-            self._run_in(memory, places, stream, pointers)
-            return
+        if memory is not None:
+            placed = self._placed
+            if placed is None or placed[0] is not memory:
+                placed = self._placed = memory, self._places(memory)
+            if placed[1] and memory.lock.acquire(False):
+                self._run_in(memory, placed[1], stream, pointers)
+                return
         if room:
             workspace = allocation.scratch(views[0], room, stream)
         self.add_slots(pointers, workspace)
         try:
-            for act, sizes in zip(frame.acts, self.sizes, strict=True):
-                act(stream, pointers, sizes)
+            for (act, pick), sizes in zip(frame.acts, self.sizes, strict=True):
+                act(stream, pick(pointers), *sizes)
         finally:
             workspace = None  # a traceback would keep scratch alive after the capture, which must free it
 
     def _places(self, memory: stream_scratch.Memory) -> list[int] | None:
-        """The addresses of the slots in the memory of a stream, followed by NULL; None where they do not fit."""
-        placed = self._placed
-        if placed is None or placed[0] is not memory:
-            found = memory.places(self.offsets, self.frame.restored, self.workspace)
-            placed = self._placed = memory, found and [*found, 0]
-        return placed[1]
+        """The addresses of all slots but twins in the memory of a stream, followed by NULL; None where they do not fit."""
+        found = memory.places(self.offsets, self.frame.restored, self.workspace)
+        return found and [*found[2 * self.frame.twins :], 0]
 
     def _run_in(self, memory: stream_scratch.Memory, places: list[int], stream: int, pointers: list[int]) -> None:
         """Runs the steps in the memory of the stream, whose lock this releases."""
-        frame, sizes, first = self.frame, self.sizes, len(pointers)
+        frame, sizes = self.frame, self.sizes
         try:
-            pointers += places
             if frame.twins:
-                pointers[first : first + 2] = memory.twins.take(self.offsets[1], stream, frame.device)
+                pointers += memory.twins.take(self.offsets[1], stream, frame.device)
+            pointers += places
             for k in frame.uncleared:
-                frame.acts[k](stream, pointers, sizes[k])
+                act, pick = frame.acts[k]
+                act(stream, pick(pointers), *sizes[k])
         except BaseException:
             stream_scratch.drop(frame.device, stream)
             raise
@@ -298,4 +285,5 @@ def bind(op: Op, recipe: Recipe, views: Sequence[View], target: Target, device: 
     sizes = frame.take(recipe)
     ends = tuple(itertools.accumulate((slot.nbytes for slot in recipe.slots), initial=0))
     reach = tuple(spans.reach(view.form) if k in frame.held else (0, 0) for k, view in enumerate(views))
-    return Bound(frame, sizes, ends[:-1], tuple(slot.count for slot in recipe.slots), ends[-1], reach)
+    apart = tuple((out, k, reach[k][0] - reach[out][1], reach[k][1] - reach[out][0]) for out, k in frame.pairs)
+    return Bound(frame, sizes, ends[:-1], tuple(slot.count for slot in recipe.slots), ends[-1], reach, apart)

@@ -192,7 +192,7 @@ class Plan:
         key: Any = (self, *[view.form for view in views], *[pointer & 15 for pointer in pointers])
         if self._optional:
             key = key, tuple(view.name for view in views)
-        bound = frames.found(key) or frames.keep(key, self.settle(views))
+        bound = frames.bounds.get(key) or frames.keep(key, self.settle(views))
         bound.check_aliasing(pointers, views)
         return bound
 
@@ -233,7 +233,7 @@ def queue(
     """
     pointers = [view.ptr for view in views]
     known: Any = (name, key, *[(view.name, view.form) for view in views], *[pointer & 15 for pointer in pointers])
-    bound = None if key is None else frames.found(known)
+    bound = None if key is None else frames.bounds.get(known)
     if bound is None:
         operands = tuple(Operand(view.name, (), output=k >= inputs, updated=updated) for k, view in enumerate(views))
         op = Op(name, OpCategory.INDEXING, OpCategory.INDEXING, "", "", operands, (), ())

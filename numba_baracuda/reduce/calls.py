@@ -1,4 +1,4 @@
-"""The functions that users call: they make views of arrays, a descriptor of views, and run its plan."""
+"""The functions that users call: they say which problem the arrays pose, and :mod:`..plans.calls` runs its plan."""
 
 from __future__ import annotations
 
@@ -39,7 +39,6 @@ def _without(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
 
 def forward_function(op: Op, made: Callable[..., ReduceDescriptor] = ReduceDescriptor) -> Callable[..., Any]:
     """``f(x, axis, keepdims=True)`` of a reduction; ``made`` makes its descriptors."""
-    x_label = op.name, "x", ""
     defaults = {name: DEFAULTS[name] for name in op.traits["keywords"]}
     signature = signature_of({"x": NEEDED, "axis": NEEDED, "keepdims": True}, defaults | CALL)
 
@@ -61,7 +60,7 @@ def forward_function(op: Op, made: Callable[..., ReduceDescriptor] = ReduceDescr
             raise InvalidProblem(f"{op.name}: out has shape {list(y.shape)}, wants {list(wanted)} with keepdims=False")
         return [x, with_ones(y, descriptor.axes)]
 
-    calls = Calls(op, ["y"], describe, results, operands)
+    calls = Calls(op, ["x"], ["y"], describe, results, operands)
 
     def run(*given: Any, keepdims: Any = NEEDED, out: Any = None, stream: Any = None, workspace: Any = None, **settings: Any) -> Any:
         named, chosen = defaults, ()  # a short key, as it is hashed at each call
@@ -81,8 +80,7 @@ def forward_function(op: Op, made: Callable[..., ReduceDescriptor] = ReduceDescr
             named = defaults | settings
             chosen = key_of(*named.values())
         key = axis if type(axis) is int else key_of(axis), keepdims, chosen
-        outs = calls([arrays.read(x, x_label)], (), key, (axis, keepdims, named), None if out is None else (out,), stream, workspace)
-        return outs[0]
+        return calls((x,), (), key, (axis, keepdims, named), None if out is None else (out,), stream, workspace)[0]
 
     return dressed(run, op, signature, _doc(op, _FORWARD))
 
@@ -115,7 +113,7 @@ def backward_function(op: Op) -> Callable[..., Any]:
         axes, left = descriptor.axes, len(descriptor.input_shape) - len(descriptor.axes)
         return [with_ones(view, axes) if view.name in ("dy", "y") and len(view.shape) == left else view for view in views]
 
-    calls = Calls(op, ["dx"], describe, results, operands)
+    calls = Calls(op, names, ["dx"], describe, results, operands)
 
     def refuse(views: list[View], whole: tuple[int, ...], options: dict[str, Any], out: Any, stream: Any) -> NoReturn:
         """Raises the error of a call that lacks operands."""
@@ -134,7 +132,7 @@ def backward_function(op: Op) -> Callable[..., Any]:
         inputs = list(views.values())
         if len(inputs) < len(names):
             refuse(inputs, whole, options, out, stream)
-        return calls(inputs, whole, chosen, options, None if out is None else (out,), stream, workspace)[0]
+        return calls(tuple(inputs), whole, chosen, options, None if out is None else (out,), stream, workspace)[0]
 
     keywords = {"axis": NEEDED, "input_shape": None} | {name: DEFAULTS[name] for name in op.traits["keywords"]}
     return function_of(op, call, {"dy": NEEDED, "x": None, "y": None}, keywords, _doc(op, _BACKWARD))

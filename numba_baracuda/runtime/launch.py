@@ -87,7 +87,20 @@ _SLOTS = {
     "bool": "?7x", "i8": "b7x", "u8": "B7x", "i16": "h6x", "u16": "H6x", "i32": "i4x", "u32": "I4x", "i64": "q", "u64": "Q",
     "f16": "e6x", "bf16": "H6x", "f32": "f4x", "f64": "d",
 }  # fmt: skip
-_Block = tuple[bytearray, int, Any]  #: the values, the address of the array that points to each, and that array
+
+
+class _Block:
+    """The parameters of a launch: values in 8-byte slots, and the address of the array that points to each. ``scalars`` are those packed last."""
+
+    __slots__ = ("_table", "address", "scalars", "values")
+
+    def __init__(self, size: int) -> None:
+        count = size // 8
+        self.values = bytearray(size)
+        start = ctypes.addressof((ctypes.c_char * size).from_buffer(self.values)) if count else 0
+        self._table = (ctypes.c_void_p * max(count, 1))(*range(start, start + 8 * count, 8))
+        self.address = ctypes.addressof(self._table)
+        self.scalars: tuple[Any, ...] | None = None
 
 
 def _word(element: str, value: Any) -> Any:
@@ -130,13 +143,13 @@ class Launch:
     ``threads`` is the size of a one-dimensional block. Any number of threads of the host may call the same object. :func:`of` makes it.
     """
 
-    __slots__ = ("_allowed", "_call", "_pack", "_pool", "_several", "_size", "device", "kernel", "threads")
+    __slots__ = ("_allowed", "_call", "_pack_pointers", "_pack_scalars", "_pool", "_several", "_sizes", "device", "kernel", "threads")
 
     def __init__(self, kernel: Kernel, signature: str, threads: int, *, device: int = 0, cooperative: bool = False) -> None:
         self.kernel, self.threads, self.device = kernel, threads, device
-        pointers = sum(token.startswith("*") for token in signature.split())
-        layout = struct.Struct("=" + "Q" * pointers + "".join(_SLOTS[element] * (count or 1) for count, element in _scalars(signature)))
-        self._pack, self._size = layout.pack_into, layout.size
+        pointers = struct.Struct("=" + "Q" * sum(token.startswith("*") for token in signature.split()))
+        scalars = struct.Struct("=" + "".join(_SLOTS[element] * (count or 1) for count, element in _scalars(signature)))
+        self._pack_pointers, self._pack_scalars, self._sizes = pointers.pack_into, scalars.pack_into, (pointers.size, scalars.size)
         self._allowed = driver.STATIC_SHARED - kernel.cubin.shared
         self._several = driver.device_count() > 1
         call: Callable[..., Any] = _cooperative if cooperative else driver.bindings().cuLaunchKernel
@@ -146,13 +159,9 @@ class Launch:
         kernel.prepare(device)
 
     def _block(self) -> _Block:
-        """Parameter block: the values in 8-byte slots, and how the driver finds them."""
-        values, count = bytearray(self._size), self._size // 8
-        start = ctypes.addressof((ctypes.c_char * self._size).from_buffer(values)) if count else 0
-        table = (ctypes.c_void_p * max(count, 1))(*range(start, start + 8 * count, 8))
-        return values, ctypes.addressof(table), table
+        return _Block(sum(self._sizes))
 
-    def queue(self, stream: int, pointers: Sequence[int], blocks: int, shared: int = 0, scalars: Sequence[Any] = ()) -> None:
+    def queue(self, stream: int, pointers: Sequence[int], blocks: int, shared: int = 0, scalars: tuple[Any, ...] = ()) -> None:
         """Queues ``blocks`` blocks with ``shared`` bytes of dynamic shared memory each; none launch nothing. ``scalars`` are :func:`words`.
 
         The driver has copied the parameters when this returns, so the block is free for the next caller.
@@ -165,16 +174,20 @@ class Launch:
             block = self._pool.pop()
         except IndexError:
             block = self._block()
-        self._pack(block[0], 0, *pointers, *scalars)
+        if block.scalars is not scalars:
+            self._pack_scalars(block.values, self._sizes[0], *scalars)
+            block.scalars = scalars
+        self._pack_pointers(block.values, 0, *pointers)
         self._start(blocks, shared, block, stream)
         self._pool.append(block)
 
-    def ready(self, pointers: Sequence[int], blocks: int, shared: int = 0, scalars: Sequence[Any] = ()) -> Callable[[int], None]:
+    def ready(self, pointers: Sequence[int], blocks: int, shared: int = 0, scalars: tuple[Any, ...] = ()) -> Callable[[int], None]:
         """``queue`` as a function of the stream alone, with a parameter block that nobody else changes."""
         if shared > self._allowed:
             self._allow(shared)
         block = self._block()
-        self._pack(block[0], 0, *pointers, *scalars)
+        self._pack_pointers(block.values, 0, *pointers)
+        self._pack_scalars(block.values, self._sizes[0], *scalars)
         return partial(self._start, blocks, shared, block) if blocks else lambda stream: None
 
     def _allow(self, shared: int) -> None:
@@ -187,11 +200,11 @@ class Launch:
                 return self._start(blocks, shared, block, stream)
         call, function = self._call
         queue = _stream(stream)
-        code = call(function, blocks, 1, 1, self.threads, 1, 1, shared, queue, block[1], 0)[0]
+        code = call(function, blocks, 1, 1, self.threads, 1, 1, shared, queue, block.address, 0)[0]
         if code:
             if int(code) in driver.LOST_CONTEXT:
                 driver.recover(int(code), self.device)
-                code = call(function, blocks, 1, 1, self.threads, 1, 1, shared, queue, block[1], 0)[0]
+                code = call(function, blocks, 1, 1, self.threads, 1, 1, shared, queue, block.address, 0)[0]
             if code:
                 where = f"{blocks} blocks of {self.threads} threads, {shared} bytes of dynamic shared memory, device {self.device}"
                 raise KernelLaunchError(f"{self.kernel.cubin.entry}: {driver.error_name(code)}; {where}", int(code))

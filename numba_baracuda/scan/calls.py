@@ -1,4 +1,4 @@
-"""The functions that users call: they turn arrays into views and a descriptor, and run its plan."""
+"""The functions that users call: they say which problem the arrays pose, and :mod:`..plans.calls` runs its plan."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import arrays
 from ..arrays.views import View
 from ..core.dtypes import BY_NAME, element
 from ..core.errors import Unsupported
@@ -44,20 +43,19 @@ def _calls(op: Op, made: Any, outputs: list[str]) -> Calls:
     def results(descriptor: ScanDescriptor, views: list[View], context: Any) -> Results:
         return tuple((tuple(views[0].shape), each) for each in (descriptor.result, descriptor.index) if each)
 
-    return Calls(op, outputs, describe, results)
+    return Calls(op, [operand.name for operand in op.operands if not operand.output], outputs, describe, results)
 
 
 def forward_function(op: Op, made: Callable[..., ScanDescriptor] = ScanDescriptor) -> Callable[..., Any]:
     """The function ``f(x, axis=-1)`` of a scan; ``made`` makes its descriptors."""
-    x_name, calls = (op.name, "x", ""), _calls(op, made, ["y", "indices"])
+    calls, indexed = _calls(op, made, ["y", "indices"]), op.traits["has_indices"]
 
     def call(arguments: tuple[Any, ...], options: dict[str, Any], chosen: Any, out: Any, stream: Any, workspace: Any) -> Any:
         x, axis = arguments
-        view, both = arrays.read(x, x_name), options.get("return_indices", False)
-        both = both is True or (isinstance(both, np.bool_) and bool(both))  # the descriptor refuses other values
+        both = indexed and isinstance(options["return_indices"], bool | np.bool_) and bool(options["return_indices"])  # the descriptor refuses others
         outs = None if out is None else tuple(out) if both and isinstance(out, tuple | list) else (out,)
         key = axis if type(axis) is int else key_of(axis), chosen
-        found = calls([view], (), key, (axis, options), outs, stream, workspace)
+        found = calls((x,), (), key, (axis, options), outs, stream, workspace)
         return out if out is not None else found if both else found[0]
 
     options: dict[str, Any] = {name: _OPTIONS[name] for name in op.traits.get("keywords", _OPTIONS)}
@@ -67,13 +65,12 @@ def forward_function(op: Op, made: Callable[..., ScanDescriptor] = ScanDescripto
 
 def backward_function(op: Op) -> Callable[..., Any]:
     """``f(dy, x, y, axis=-1)`` of a gradient, with the operands that the op has."""
-    names, calls = [(op.name, operand.name, "") for operand in op.operands[:-1]], _calls(op, ScanBackwardDescriptor, [op.operands[-1].name])
+    calls = _calls(op, ScanBackwardDescriptor, [op.operands[-1].name])
 
     def call(arguments: tuple[Any, ...], options: dict[str, Any], chosen: Any, out: Any, stream: Any, workspace: Any) -> Any:
         *saved, axis = arguments
-        views = list(map(arrays.read, saved, names))
         key = axis if type(axis) is int else key_of(axis), chosen
-        return calls(views, (), key, (axis, options), None if out is None else (out,), stream, workspace)[0]
+        return calls(tuple(saved), (), key, (axis, options), None if out is None else (out,), stream, workspace)[0]
 
     return function_of(op, call, {operand.name: NEEDED for operand in op.operands[:-1]} | {"axis": -1}, _OPTIONS, _doc(op, _BACKWARD))
 

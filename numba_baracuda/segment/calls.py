@@ -1,11 +1,11 @@
-"""The functions that users call: they make views of arrays, a descriptor of the views, and run its plan."""
+"""The functions that users call: they say which problem the arrays pose, and :mod:`..plans.calls` runs its plan."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..arrays import arrays
 from ..arrays.views import View, spell
 from ..core.dtypes import BY_NAME
 from ..core.errors import InvalidProblem, Unsupported
@@ -71,35 +71,39 @@ def _describe(op: Op, describe: Describe, views: Sequence[View], segments: int |
 def function_of(op: Op, describe: Describe = SegmentDescriptor) -> Callable[..., Any]:
     """The function of an op: its inputs in order, then the number of segments unless an input has it. ``describe`` makes its descriptors."""
     *inputs, output = op.operands
-    labels, most = [(op.name, operand.name, "") for operand in inputs], len(inputs)
+    names, most = [operand.name for operand in inputs], len(inputs)
     from_input = "num_segments" in (inputs[0].axes[0], inputs[1].axes[0])
-    positional = dict.fromkeys((operand.name for operand in inputs), signatures.NEEDED) | ({} if from_input else {"num_segments": None})
+    positional = dict.fromkeys(names, signatures.NEEDED) | ({} if from_input else {"num_segments": None})
     keywords: dict[str, Any] = {"empty": None} if output.axes[0] == "num_segments" else {}
     keywords |= {"check_ids": False, "deterministic": True}
     keywords |= {name: DEFAULTS[name] for name in op.traits["keywords"]}
 
-    def problem(views: list[View], sizes: tuple[int, ...], context: tuple[str, dict[str, Any]]) -> Problem:
-        form, options = context
-        descriptor = _describe(op, describe, views[:most], sizes[0] if sizes else None, form, options)
-        return descriptor, PlanPreference(deterministic=flag(op.name, "deterministic", options["deterministic"]))
+    @functools.cache
+    def calls_of(form: str) -> Calls:
+        """The calls with an array of ids, or with an index of this form."""
 
-    def results(descriptor: SegmentDescriptor, views: list[View], context: Any) -> Results:
+        def problem(views: list[View], sizes: tuple[int, ...], options: dict[str, Any]) -> Problem:
+            descriptor = _describe(op, describe, views[:most], sizes[0] if sizes else None, form, options)
+            return descriptor, PlanPreference(deterministic=flag(op.name, "deterministic", options["deterministic"]))
+
+        return Calls(op, [*names, *part_names(op, form)], [output.name], problem, results, fixed=lambda view: view.form.shape[1:])
+
+    def results(descriptor: SegmentDescriptor, views: list[View], options: dict[str, Any]) -> Results:
         return (((getattr(descriptor, output.axes[0]), *views[0].shape[1:]), descriptor.result_of(op)),)
 
-    calls = Calls(op, [output.name], problem, results)
+    of_arrays = calls_of("")
 
     def run(given: tuple[Any, ...], options: dict[str, Any], chosen: Any, out: Any, stream: Any, workspace: Any) -> Any:
-        index = given[most - 1] if isinstance(given[most - 1], OrderedIds) else None
-        if index is None:
-            views, form = list(map(arrays.read, given, labels)), ""
-        else:
-            views, form = list(map(arrays.read, given, labels[:-1])), index.descriptor_form
-            views += [index.view_of(name) for name in ("segment_ids", *part_names(op, form))]
-        segments = number_of_segments(op, None if from_input else given[most], index)
+        operands, calls, index, segments = given[:most], of_arrays, None, None if from_input else given[most]
+        if isinstance(operands[-1], OrderedIds):
+            *others, index = operands
+            form = index.descriptor_form
+            operands, calls = (*others, *map(index.view_of, ("segment_ids", *part_names(op, form)))), calls_of(form)
+        if index is not None or (segments is not None and type(segments) is not int):
+            operands = calls.read(operands)  # errors of arrays come first
+            segments = number_of_segments(op, segments, index)
         sizes = () if segments is None else (segments,)
-        key = form, chosen, views[0].form.shape[1:]
-        outs = calls(views, sizes, key, (form, options), None if out is None else (out,), stream, workspace)
-        return outs[0]
+        return calls(operands, sizes, chosen, options, None if out is None else (out,), stream, workspace)[0]
 
     return signatures.function_of(op, run, positional, keywords, _doc(op))
 

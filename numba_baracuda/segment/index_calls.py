@@ -115,12 +115,12 @@ def _of_offsets(views: list[View], sizes: tuple[int, ...], step: str) -> Problem
     return IndexDescriptor(_OPS[step].name, rows, 1, ends.shape[0] - 1, index=ends.element, step=step), PlanPreference()
 
 
-_CALLS = {step: Calls(op, _OUTPUTS[step], _of_offsets if step == "expand" else _of_ids, _results) for step, op in _OPS.items()}
+_CALLS = {step: Calls(op, [op.operands[0].name], _OUTPUTS[step], _of_offsets if step == "expand" else _of_ids, _results) for step, op in _OPS.items()}
 
 
 def ascend(ids: View, segments: int, stream: Any) -> bool:
     """Whether ids are in order, which waits for the device."""
-    _CALLS["look"]([ids], (segments,), None, "look", None, stream, None)
+    _CALLS["look"]((ids,), (segments,), None, "look", None, stream, None)
     return _found.ascending
 
 
@@ -129,5 +129,5 @@ def make(step: str, given: View, size: int, stream: Any) -> dict[str, Any]:
 
     ``step``: ``"keep"`` or ``"sort"`` of ids in so many segments, or ``"expand"`` of the offsets of so many rows.
     """
-    made = _CALLS[step]([given], (size,), None, step, None, stream, None)
+    made = _CALLS[step]((given,), (size,), None, step, None, stream, None)
     return dict(zip(_OUTPUTS[step], made, strict=True))

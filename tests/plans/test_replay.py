@@ -151,7 +151,7 @@ class Watch:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, card: str) -> None:
         self.exact, self.traced, self.bounds = 0, 0, list[Bound]()
         monkeypatch.setattr(plan, "_plans", {})
-        monkeypatch.setattr(frames, "_bounds", {})
+        monkeypatch.setattr(frames, "bounds", {})
         monkeypatch.setattr(calls, "_classes", {})
         monkeypatch.setattr(plan, "EMULATED", CARDS[card])
         monkeypatch.setattr(calls.Calls, "_workspace", lambda self_, *rest: None)
@@ -174,7 +174,7 @@ class Watch:
     def by_plan(self, call: Callable[[], Any]) -> Bound:
         """What a process that has seen no other call settles."""
         held = calls._classes
-        frames._bounds, calls._classes = {}, {}
+        frames.bounds, calls._classes = {}, {}
         try:
             return self.bound(call)
         finally:
@@ -187,9 +187,10 @@ class Watch:
 
 
 def settled(bound: Bound) -> tuple[Any, ...]:
-    """All that a bound says, sizes by their types, too; of new results nobody asks how far they reach."""
-    frame, reach = bound.frame, () if bound.results and not bound.room else bound.reach
-    own = bound.sizes, bound.offsets, bound.counts, bound.workspace, reach, bound.results, bound.room
+    """All that a bound says, sizes by their types, too; of new results nobody asks whether they overlap, nor how far operands reach but beside a
+    caller's workspace."""
+    frame, reach, apart = bound.frame, bound.reach if bound.room else (), () if bound.results else bound.apart
+    own = bound.sizes, bound.offsets, bound.counts, bound.workspace, reach, apart, bound.results, bound.room
     return repr(own), bound.recipe, frame.op, frame.elements, frame.held, frame.pairs, frame.naming, frame.steps
 
 
@@ -377,6 +378,6 @@ def test_refusals_are_the_same_with_and_without_programs(traced: None, monkeypat
                 call()
             with monkeypatch.context() as patch, pytest.raises(type(found.value)) as fresh:
                 patch.setattr(calls, "_classes", {})
-                patch.setattr(frames, "_bounds", {})
+                patch.setattr(frames, "bounds", {})
                 call()
             assert str(fresh.value) == str(found.value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -31,8 +31,8 @@ class Card:
         self.failing: BaseException | None = None
         monkeypatch.setattr(first, "prepare", lambda steps, target, device: None)
         monkeypatch.setattr(frames.Frame, "_parameters", lambda frame, spec: jit.resolve(spec).parameters)
-        monkeypatch.setattr(frames.Frame, "_act", lambda frame, step, sizes: self._act(step))
-        monkeypatch.setattr(frames.Frame, "ready", lambda frame, k, sizes, pointers: frame.acts[k])
+        monkeypatch.setattr(frames.Frame, "_act", lambda frame, step, sizes: (self._act(step), tuple))
+        monkeypatch.setattr(frames.Frame, "ready", lambda frame, k, sizes, pointers: frame.acts[k][0])
         self.memory: stream_scratch.Memory | None = stream_scratch.Memory(BASE)
         self.lock = self.memory.lock
         monkeypatch.setattr(stream_scratch, "of", lambda device, stream: self.memory)
@@ -40,10 +40,10 @@ class Card:
         monkeypatch.setattr(allocation, "scratch", self._scratch)
 
     def _act(self, step: Any) -> Callable[..., None]:
-        def act(stream: int, pointers: list[int] | None = None, sizes: Any = None) -> None:
+        def act(stream: int, pointers: Sequence[int] = (), *sizes: Any) -> None:
             if self.failing:
                 raise self.failing
-            self.queued.append((type(step).__name__, stream, list(pointers or ())))
+            self.queued.append((type(step).__name__, stream, list(pointers)))
 
         return act
 

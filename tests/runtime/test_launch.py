@@ -293,6 +293,20 @@ def test_a_refused_launch_says_what_was_asked(monkeypatch: pytest.MonkeyPatch) -
     assert not fake.failures  # tried exactly twice
 
 
+def test_scalars_are_packed_again_where_they_are_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also behind scalars that could not be packed, which leave no block."""
+    fake = use(monkeypatch, parameters=2)
+    fake.cuCtxSetCurrent(100)
+    made, one, two = launch.Launch(launch.load(CUBIN), "*f32 i64", 32), (1,), (2,)
+    made.queue(0, (5,), 1, 0, one)
+    with pytest.raises(struct.error):
+        made.queue(0, (5,), 1, 0, ("3",))
+    for pointer, scalars in ((6, one), (7, two), (8, two), (9, one)):
+        made.queue(0, (pointer,), 1, 0, scalars)
+    packed = [struct.unpack("=2Q", words) for _, words in fake.launches]
+    assert packed == [(5, 1), (6, 1), (7, 2), (8, 2), (9, 1)]
+
+
 def test_threads_never_share_a_parameter_block(monkeypatch: pytest.MonkeyPatch) -> None:
     """The binding releases the GIL before the driver reads the block: a driver that waits there must still see its own caller's pointers."""
     fake = use(monkeypatch, parameters=2)
@@ -459,7 +473,7 @@ def test_one_frame_serves_several_sizes(monkeypatch: pytest.MonkeyPatch) -> None
     declare(monkeypatch, a="*f32", n="2xi64")
     made = bound(monkeypatch, op.Launch(SPEC, (2, 128, 0), {"a": "y", "n": (3, 4)}))
     for sizes in (made.sizes, ((9, 16, (5, 6)),)):
-        frames.Bound(made.frame, sizes, made.offsets, made.counts, made.workspace, made.reach).run(5, [X.ptr, Y.ptr], [X, Y], WORKSPACE)
+        frames.Bound(made.frame, sizes, made.offsets, made.counts, made.workspace, made.reach, made.apart).run(5, [X.ptr, Y.ptr], [X, Y], WORKSPACE)
     assert [(arguments[1], arguments[7]) for arguments, _ in fake.launches] == [(2, 0), (9, 16)]
     assert [words for _, words in fake.launches] == [struct.pack("=3Q", 8192, 3, 4), struct.pack("=3Q", 8192, 5, 6)]
 

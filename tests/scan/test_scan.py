@@ -248,6 +248,7 @@ def test_indices_of_signed_zeros(kind: Kind) -> None:
         (lambda x: nb.cummax(x, return_indices=True, index_dtype="int16"), nb.InvalidProblem, "int16"),
         (lambda x: nb.cummax(x, return_indices=True, index_dtype="float32"), nb.Unsupported, "cummax: index is f32, wants one of i64, i32"),
         (lambda x: nb.cummax(x, return_indices=True, out=x), nb.InvalidProblem, "wants a pair of values and indices"),
+        (lambda x: nb.cummax(x, return_indices=True, out=(x, x, x)), nb.InvalidProblem, "out is 3 array, wants a pair of values and indices"),
         (lambda x: nb.cumsum(x, return_indices=True), TypeError, "return_indices"),
         (lambda x: nb.cumprod_backward(x, x), TypeError, "missing a required argument: 'y'"),
         (lambda x: nb.cumprod_backward(x, x[:1], x), nb.InvalidProblem, "cumprod_backward: x has shape"),
