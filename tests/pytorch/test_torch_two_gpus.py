@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -95,60 +96,61 @@ def close(mine: Any, right: Any, value: str, name: Any) -> None:
     )
 
 
-def of_rows(rank: int, size: int) -> None:
+def of_rows(value: str, prefix: str, rank: int, size: int) -> None:
     """Ops of segments of rows that two ranks have, divided in the middle of a segment."""
     draw = torch.Generator("cuda").manual_seed(5)
-    for value, dtype in (("f32", torch.float32), ("bf16", torch.bfloat16)):
-        x = (torch.rand(ROWS, 3, generator=draw) + 0.5).to(dtype)
-        ids = torch.randint(-1, SEGMENTS + 1, (ROWS,), generator=draw)
-        for name in [f"{prefix}segment_{each}" for prefix in ("", "unsorted_") for each in SEGMENTS_OF]:
-            op = nb.OPS[name]
-            given = {"input": x, "segment_ids": ids if name.startswith("unsorted") else ids.sort()[0]}
-            names = [operand.name for operand in op.operands[:-1]]
-            if "output" in names:
-                given["output"] = getattr(nb, name.removesuffix("_backward"))(given["input"], given["segment_ids"], SEGMENTS)
-            by_row = [operand.name for operand in op.operands[:-1] if operand.axes[0] == "num_inputs"]
-            given["d_output"] = torch.rand(ROWS if "d_output" in by_row else SEGMENTS, 3, generator=draw).to(dtype)
-            segments = [SEGMENTS] if len(by_row) == len(names) else []
-            own = slice(0, CUT) if rank == 0 else slice(CUT, ROWS)
-            mine = [given[key][own].clone() if key in by_row else given[key] for key in names]
-            right = getattr(nb, name)(*[given[key] for key in names], *segments)
-            to_rows = op.operands[-1].axes[0] == "num_inputs"
-            for result in (None,) if to_rows else ("replicated", "sharded"):
-                options = {} if result is None else {"result": result}
-                made = getattr(distributed, name)(*mine, *segments, group=dist.group.WORLD, **options)
-                half = slice(251 * rank, 251 * (rank + 1))
-                close(made, right[own] if to_rows else right[half] if result == "sharded" else right, value, (name, value, result))
+    x = (torch.rand(ROWS, 3, generator=draw) + 0.5).to(getattr(torch, BY_NAME[value].numpy_name))
+    ids = torch.randint(-1, SEGMENTS + 1, (ROWS,), generator=draw)
+    for name in [f"{prefix}segment_{each}" for each in SEGMENTS_OF]:
+        op = nb.OPS[name]
+        given = {"input": x, "segment_ids": ids if name.startswith("unsorted") else ids.sort()[0]}
+        names = [operand.name for operand in op.operands[:-1]]
+        if "output" in names:
+            given["output"] = getattr(nb, name.removesuffix("_backward"))(given["input"], given["segment_ids"], SEGMENTS)
+        by_row = [operand.name for operand in op.operands[:-1] if operand.axes[0] == "num_inputs"]
+        given["d_output"] = torch.rand(ROWS if "d_output" in by_row else SEGMENTS, 3, generator=draw).to(x.dtype)
+        segments = [SEGMENTS] if len(by_row) == len(names) else []
+        own = slice(0, CUT) if rank == 0 else slice(CUT, ROWS)
+        mine = [given[key][own].clone() if key in by_row else given[key] for key in names]
+        right = getattr(nb, name)(*[given[key] for key in names], *segments)
+        to_rows = op.operands[-1].axes[0] == "num_inputs"
+        for result in (None,) if to_rows else ("replicated", "sharded"):
+            options = {} if result is None else {"result": result}
+            made = getattr(distributed, name)(*mine, *segments, group=dist.group.WORLD, **options)
+            half = slice(251 * rank, 251 * (rank + 1))
+            close(made, right[own] if to_rows else right[half] if result == "sharded" else right, value, (name, value, result))
 
 
-def test_ops_of_rows() -> None:
-    on_ranks(2, of_rows, "nccl")
+@pytest.mark.parametrize("prefix", ["", "unsorted_"])
+@pytest.mark.parametrize("value", ["f32", "bf16"])
+def test_ops_of_rows(value: str, prefix: str) -> None:
+    on_ranks(2, functools.partial(of_rows, value, prefix), "nccl")
 
 
-def along_axes(rank: int, size: int) -> None:
+def along_axes(value: str, rank: int, size: int) -> None:
     """Reductions with their gradients, and scans, along an axis of which two ranks have parts."""
-    draw = torch.Generator("cuda").manual_seed(6)
-    for value, dtype in (("f32", torch.float32), ("bf16", torch.bfloat16)):
-        for shape, axis in (((3, ROWS), 1), ((ROWS, 5), 0)):
-            at = (slice(None),) * axis + (slice(0, CUT) if rank == 0 else slice(CUT, ROWS),)
-            for name in (*REDUCTIONS, *SCANS):
-                whole = (torch.rand(shape, generator=draw) + 0.5).to(dtype)
-                if "prod" in name:
-                    whole = (torch.randint(0, 9, shape, generator=draw) > 0).to(dtype)
-                mine = whole[at].clone()
-                right = getattr(nb, name)(whole, axis)
-                made = getattr(distributed, name)(mine, axis, group=dist.group.WORLD)
-                close(made, right[at] if name in SCANS else right, value, (name, value, shape))
-                backward = nb.OPS[name].backward
-                if name in REDUCTIONS and backward:
-                    dy = torch.rand(right.shape, generator=draw).to(dtype)
-                    slope = getattr(nb, backward)(dy, whole, right, axis=axis)
-                    made = getattr(distributed, backward)(dy, mine, right, axis=axis, group=dist.group.WORLD)
-                    close(made, slope[at], value, (backward, value, shape))
+    draw, dtype = torch.Generator("cuda").manual_seed(6), getattr(torch, BY_NAME[value].numpy_name)
+    for shape, axis in (((3, ROWS), 1), ((ROWS, 5), 0)):
+        at = (slice(None),) * axis + (slice(0, CUT) if rank == 0 else slice(CUT, ROWS),)
+        for name in (*REDUCTIONS, *SCANS):
+            whole = (torch.rand(shape, generator=draw) + 0.5).to(dtype)
+            if "prod" in name:
+                whole = (torch.randint(0, 9, shape, generator=draw) > 0).to(dtype)
+            mine = whole[at].clone()
+            right = getattr(nb, name)(whole, axis)
+            made = getattr(distributed, name)(mine, axis, group=dist.group.WORLD)
+            close(made, right[at] if name in SCANS else right, value, (name, value, shape))
+            backward = nb.OPS[name].backward
+            if name in REDUCTIONS and backward:
+                dy = torch.rand(right.shape, generator=draw).to(dtype)
+                slope = getattr(nb, backward)(dy, whole, right, axis=axis)
+                made = getattr(distributed, backward)(dy, mine, right, axis=axis, group=dist.group.WORLD)
+                close(made, slope[at], value, (backward, value, shape))
 
 
-def test_ops_along_an_axis() -> None:
-    on_ranks(2, along_axes, "nccl")
+@pytest.mark.parametrize("value", ["f32", "bf16"])
+def test_ops_along_an_axis(value: str) -> None:
+    on_ranks(2, functools.partial(along_axes, value), "nccl")
 
 
 def few(rank: int, size: int) -> dict[str, Any]:
