@@ -21,17 +21,8 @@ from numba_baracuda.plans.tuning import using
 from numba_baracuda.segment import policy, policy_of
 from numba_baracuda.segment.flat_tiling import broadcast_tile, flat_height, flat_ids, flat_lanes, flat_tile
 from numba_baracuda.segment.ops import contiguous
-from numba_baracuda.segment.tiling import (
-    STAGED_ROWS,
-    Tiling,
-    half_reciprocal_of,
-    lanes_for,
-    reciprocal_of,
-    staged_columns,
-    staged_rows,
-    staged_runs_columns,
-    staged_runs_rows,
-)
+from numba_baracuda.segment.staged_tiling import STAGED_ROWS, staged_columns, staged_rows, staged_runs_columns, staged_runs_rows
+from numba_baracuda.segment.tiling import Tiling, half_reciprocal_of, lanes_for, reciprocal_of
 
 CARD = Target((9, 0), 132, 50 << 20)
 _FOLDS = [f"unsorted_segment_{kind}" for kind in ("sum", "var", "logsumexp", "argmax", "norm2")]

@@ -17,7 +17,7 @@ from ...kernels.elements import accumulator_type
 from ...runtime import jit
 from ...runtime.parameters import Ptr, Scalar
 from ..policy import FoldAndBroadcastStaged
-from ..tiling import STAGED_ROWS
+from ..staged_tiling import STAGED_ROWS
 from .columns import FAR
 from .common import half_row_of
 from .staged import begin_copies
@@ -38,7 +38,7 @@ def fold_and_broadcast_staged(
     tile, of which there are at most ``reach``. It lists the runs that begin in the tile, and puts them in the order of their lengths, so that lanes
     of a warp have runs of much the same length. Each lane folds ``vector`` columns of a run, and replaces them by what becomes of them; then the
     block stores the rows of these runs by 16 bytes. Does nothing where ``guard[0]`` is not 0: :func:`find_long_run` has found a run that may be
-    longer. Dynamic shared memory: see :func:`~..tiling.staged_runs_bytes`. Bytes: as :func:`fold_and_broadcast_runs`.
+    longer. Dynamic shared memory: see :func:`~..staged_tiling.staged_runs_bytes`. Bytes: as :func:`fold_and_broadcast_runs`.
 
     Constants and parameters as :mod:`.` lists them, and ``x``, ``w``, ``g`` and ``y`` as in :func:`broadcast_to_rows`, all contiguous;
 

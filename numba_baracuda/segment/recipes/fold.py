@@ -12,8 +12,9 @@ from ...core.op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Step, Targ
 from ...core.policy import constants, tuned
 from ...core.sizes import plain
 from .. import policy, policy_of
+from ..staged_tiling import staged_bytes, staged_columns, staged_rows
 from ..statuses import early_blocks
-from ..tiling import Tiling, half_reciprocal_of, staged_bytes, staged_columns, staged_rows, vector_for
+from ..tiling import Tiling, half_reciprocal_of, vector_for
 from .carries import carries_steps, carry_arguments
 from .common import Rows, check_slots, checks, kernel_spec, only_checks, taken
 from .order import Order, as_given, key_slots, keys, order_of, scratch_slot, sort
@@ -191,9 +192,10 @@ def _staged(
 ) -> tuple[Launch, Tiling, list[Slot]] | None:  # fmt: skip
     """The launch of rows by way of shared memory, its tiling, and the slots of statuses, if its blocks look back; None where rows are not for it.
 
-    Contiguous rows that are not wide are; ``narrow`` ones, whose policy that is, in long runs only with sums about a pivot, and in short runs only
-    with sums about any pivot, which divide for each run, and where a lane has all columns; where columns lie apart and states have several scalars,
-    only runs that are short in the mean; and wide ones that are neither vectors nor halves with sums about any pivot and states of many scalars.
+    Contiguous rows that are not wide are for it. But of ``narrow`` ones, whose policy that is, those in long runs are only with sums about a pivot;
+    those in short runs only with sums about any pivot, which divide for each run, and where a lane has all columns. Where many columns lie apart, and
+    states have several scalars, only runs that are short in the mean are. Of wide rows those are that are neither vectors nor halves, with sums about
+    any pivot or states of more than two scalars.
     """
     value, monoid, order = BY_NAME[descriptor.element], fold.monoid, fold.order
     direct = order.packed and not (order.row_index or monoid.foreign) and fold.cleared == NULL
@@ -233,18 +235,15 @@ def _staged(
 def _staged_tiling(
     descriptor: SegmentDescriptor, target: Target, plan: policy.FoldStaged, stage: int, width: int, vector: int, fold: SegmentFold
 ) -> tuple[Tiling, list[Slot]]:
-    """The tiling of staged rows and the slots of statuses: tiles are longer where there is room for fewer statuses, but not as long as a wave."""
-    usual: Tiling | None = None
-    for blocks in (plan.grid_blocks_per_multiprocessor, 2 * plan.min_blocks_per_multiprocessor):
-        each = replace(plan, grid_blocks_per_multiprocessor=blocks)
-        tiling = Tiling.of_staged(each, descriptor.num_inputs, stage, target.multiprocessors)
-        state = fold.state_of(descriptor.element)
-        statuses = status_slots(descriptor.num_inputs, tiling.row_blocks, width, vector, fold.monoid, state)
+    """The tiling of staged rows, and the slots of statuses. Tiles are longer where there is room for those of two waves of blocks only."""
+    n, state = descriptor.num_inputs, fold.state_of(descriptor.element)
+    waves = plan.grid_blocks_per_multiprocessor, 2 * plan.min_blocks_per_multiprocessor
+    tilings = [Tiling.of_staged(replace(plan, grid_blocks_per_multiprocessor=blocks), n, stage, target.multiprocessors) for blocks in waves]
+    for tiling in tilings:
+        statuses = status_slots(n, tiling.row_blocks, width, vector, fold.monoid, state)
         if statuses:
             return tiling, statuses
-        usual = usual or tiling
-    assert usual is not None
-    return usual, []
+    return tilings[0], []
 
 
 def ragged(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:

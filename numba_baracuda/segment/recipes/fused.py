@@ -13,7 +13,8 @@ from ...core.policy import constants, tuned
 from ...core.sizes import plain
 from .. import policy_of
 from ..policy import FoldAndBroadcast, FoldNarrow
-from ..tiling import Tiling, half_reciprocal_of, staged_runs_bytes, staged_runs_columns, staged_runs_rows
+from ..staged_tiling import staged_runs_bytes, staged_runs_columns, staged_runs_rows
+from ..tiling import Tiling, half_reciprocal_of
 from .common import Rows, is_flat, kernel_spec, taken
 from .order import Order
 

@@ -1,0 +1,63 @@
+"""Stages of rows in shared memory: how many rows they have, which columns a lane takes, and their bytes. Kernels and recipes share it."""
+
+from __future__ import annotations
+
+from ..core.axes import ceil_div
+from .policy import FoldAndBroadcastStaged, FoldStaged
+
+#: rows that a block of ``fold_and_broadcast_staged`` has at most, of which a thread has a few
+STAGED_ROWS = 1024
+
+
+def staged_rows(policy: FoldStaged, row_bytes: int, id_bytes: int, itemsize: int, rows: int, multiprocessors: int) -> int:
+    """Rows of a stage of the staged fold, 1024 at most: such that rows and ids are multiples of 16 bytes; 0 where they are too wide.
+
+    There are fewer where a wave would have too few blocks.
+    """
+    unit = 16 // min(itemsize, id_bytes)
+    most = min(policy.stage_bytes // (row_bytes + id_bytes + 2) // unit * unit, 1024)
+    share = ceil_div(rows, policy.least_blocks_per_multiprocessor * multiprocessors * (policy.threads_per_block // 32) * unit)
+    return min(most, max(1, share) * unit)
+
+
+def staged_columns(policy: FoldStaged, columns: int, vector: int, may_spread: bool) -> tuple[int, bool]:
+    """Columns of a lane of ``fold_staged`` where operands allow vectors of ``vector`` elements, and whether they lie apart, as they ``may``.
+
+    Of many columns that are no vectors it has 4 or 3: as many as leave fewer lanes idle where a run is long, and shared by a power of two lanes.
+    """
+    most = policy.columns_per_thread
+    if vector > 1 or most < 3 or not may_spread or columns <= policy.few_columns:
+        return min(vector, most), False
+
+    def busy(count: int) -> float:
+        lanes = ceil_div(columns, count)
+        used = lanes << (32 // lanes).bit_length() - 1 if lanes <= 32 else lanes
+        return columns * used / (count * lanes * ceil_div(used, 32) * 32)
+
+    return max((most, most - 1), key=busy), True
+
+
+def staged_bytes(policy: FoldStaged, stage: int, row_bytes: int, id_bytes: int, states_bytes: int) -> int:
+    """Bytes of shared memory of the staged fold: of each warp a stage, the states of two edges, and the numbers of heads, of 16 bits."""
+    return policy.threads_per_block // 32 * (stage * (row_bytes + id_bytes) + 2 * states_bytes + 2 * stage + 4)
+
+
+def staged_runs_rows(policy: FoldAndBroadcastStaged, row_bytes: int, id_bytes: int, itemsize: int) -> tuple[int, int]:
+    """Rows of a tile of ``fold_and_broadcast_staged``, and of what may lie behind it: such that rows and ids of both are multiples of 16 bytes."""
+    reach, unit = 2 * policy.long_rows, 16 // min(itemsize, id_bytes)
+    return max(unit, min(policy.stage_bytes // row_bytes, STAGED_ROWS - reach) // unit * unit), reach
+
+
+def staged_runs_columns(policy: FoldAndBroadcastStaged, columns: int) -> tuple[int, int, bool]:
+    """Lanes that have a row of ``fold_and_broadcast_staged``, columns of each, and whether these lie apart.
+
+    What a lane does once for a run is shared by its columns. Of an odd number, neighbours would be no vectors.
+    """
+    most = policy.columns_per_thread
+    vector = 3 if most == 3 and columns % 6 == 3 else 2 if most > 1 and (columns % 2 == 0 or columns > 4) else 1
+    return ceil_div(columns, vector), vector, vector > 1 and columns % 2 == 1
+
+
+def staged_runs_bytes(tile: int, reach: int, row_bytes: int, id_bytes: int) -> int:
+    """Bytes of its shared memory: rows of ``row_bytes`` in all operands, their ids, and where runs begin and in which order they come, of 16 bits."""
+    return (tile + reach) * (row_bytes + id_bytes) + 2 * (2 * tile + 1)
