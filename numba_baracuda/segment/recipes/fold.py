@@ -217,7 +217,8 @@ def _staged(
         fits = fits or width <= plan.max_vectors
     if not (fits and stage):
         return None
-    tiling, statuses = _staged_tiling(descriptor, target, plan, stage, plain(width), vector, fold)
+    tiling = Tiling.of_staged(plan, descriptor.num_inputs, stage, target.multiprocessors)
+    statuses = status_slots(descriptor.num_inputs, tiling.row_blocks, plain(width), vector, monoid, fold.state_of(value.name))
     spec = kernel_spec(
         "fold_staged", tiling.threads, plan.min_blocks_per_multiprocessor, monoid=monoid.name, value=descriptor.element, result=fold.result,
         index=order.index, vector=vector, apart=plain(width) if apart else 0, fills=fold.fills, guarded=fold.guarded, looks_back=bool(statuses),
@@ -230,20 +231,6 @@ def _staged(
     blocks, threads, _ = _launch(tiling, descriptor, fold)
     states = width * vector * monoid.width * BY_NAME[fold.state_of(value.name)].itemsize
     return Launch(spec, (blocks, threads, staged_bytes(plan, stage, row_bytes, id_bytes, states)), arguments), tiling, statuses
-
-
-def _staged_tiling(
-    descriptor: SegmentDescriptor, target: Target, plan: policy.FoldStaged, stage: int, width: int, vector: int, fold: SegmentFold
-) -> tuple[Tiling, list[Slot]]:
-    """The tiling of staged rows, and the slots of statuses. Tiles are longer where there is room for those of two waves of blocks only."""
-    n, state = descriptor.num_inputs, fold.state_of(descriptor.element)
-    waves = plan.grid_blocks_per_multiprocessor, 2 * plan.min_blocks_per_multiprocessor
-    tilings = [Tiling.of_staged(replace(plan, grid_blocks_per_multiprocessor=blocks), n, stage, target.multiprocessors) for blocks in waves]
-    for tiling in tilings:
-        statuses = status_slots(n, tiling.row_blocks, width, vector, fold.monoid, state)
-        if statuses:
-            return tiling, statuses
-    return tilings[0], []
 
 
 def ragged(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
