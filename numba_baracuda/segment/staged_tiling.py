@@ -12,9 +12,9 @@ STAGED_ROWS = 1024
 def staged_rows(policy: FoldStaged, row_bytes: int, id_bytes: int, itemsize: int, rows: int, multiprocessors: int) -> int:
     """Rows of a stage of the staged fold, 1024 at most: such that rows and ids are multiples of 16 bytes; 0 where they are too wide.
 
-    There are fewer where a wave would have too few blocks.
+    There are fewer where a wave would have too few blocks: as many for ids of 4 and of 8 bytes, so that the order of a small fold is the same.
     """
-    unit = 16 // min(itemsize, id_bytes)
+    unit = 16 // min(itemsize, 4)
     most = min(policy.stage_bytes // (row_bytes + id_bytes + 2) // unit * unit, 1024)
     share = ceil_div(rows, policy.least_blocks_per_multiprocessor * multiprocessors * (policy.threads_per_block // 32) * unit)
     return min(most, max(1, share) * unit)

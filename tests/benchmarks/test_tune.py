@@ -118,9 +118,9 @@ def test_resident_blocks_are_known_of_sm_90_and_scaled_beyond() -> None:
 
 #: op, shape, options, and a change of each field that a kernel compiles in or that decides on launches
 CHANGES = [
-    ("segment_sum", [900, 36, 40], {}, "FoldTiles.threads_per_block=64,256"),
+    ("segment_sum", [900, 68, 40], {}, "FoldTiles.threads_per_block=64,256"),
     ("segment_mean", [900, 36, 40], {"dtype": "f64"}, "FoldTiles.items_per_thread=4,16"),
-    ("segment_max", [9000, 36, 40], {}, "FoldTiles.max_tile_rows=16"),
+    ("segment_max", [9000, 68, 40], {}, "FoldTiles.max_tile_rows=16"),
     ("segment_sum", [900, 3, 40], {}, "FoldNarrow.threads_per_block=32,256"),
     ("segment_sum", [3000, 1, 40], {}, "FoldNarrow.items_per_thread=8"),
     ("segment_var", [700, 20, 9], {}, "FoldCarries.threads_per_block=64"),
@@ -232,7 +232,7 @@ def test_without_a_gpu_launches_are_printed(emulator: Kind, capsys: pytest.Captu
 
 
 def test_times_are_printed_beside_the_chosen_one(emulator: Kind) -> None:
-    problem = problem_of("segment_sum", [300, 20, 7])
+    problem = problem_of("segment_sum", [300, 68, 7])
     _, others = tune.alternatives(problem, ["FoldTiles.threads_per_block=64,128"])
     times = iter((10.0, 20.0))
 

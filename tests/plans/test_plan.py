@@ -493,9 +493,9 @@ def test_a_workspace_between_the_rows_of_an_operand(kind: Kind, large: Any) -> N
     base = kind.array(np.zeros((150, 36 + plan.workspace_size // 4 + 36), np.float32))
     workspace = base[7, 36:-36].view(np.uint8)
     assert 0 < plan.workspace_size <= workspace.nbytes
-    expected = kind.numpy(plan_result(plan, operands)).copy()
     rows = base[:, :36]
     rows[...] = operands["input"]
+    expected = kind.numpy(plan_result(plan, {**operands, "input": rows})).copy()
     plan.run(**{**operands, "input": rows}, workspace=workspace)
     np.testing.assert_array_equal(kind.numpy(operands["output"]), expected)
     with pytest.raises(nb.InvalidProblem, match="segment_sum: workspace overlaps input"):
