@@ -135,12 +135,12 @@ def fold_tiles(
     return replace(plan, max_tile_rows=plan.max_halves_tile_rows) if element.itemsize == 2 and not permuted else plan
 
 
-def fold_staged(value: str, vector: int, monoid: KernelMonoid, apart: bool = False) -> FoldStaged:
-    """The policy: fewer blocks are resident with wide states, fewest of those with sums about pivots, and with many scalars in a thread but such
-    sums, whose rows are few at a time.
+def fold_staged(value: str, vector: int, monoid: KernelMonoid, apart: bool) -> FoldStaged:
+    """The policy for ``vector`` columns of a thread: fewer blocks are resident with wide states, fewest of those with sums about pivots, and with
+    many scalars in a thread; but not with sums about any pivot, whose rows are few at a time, of columns that do not lie ``apart``.
     """
     plan, wide = FoldStaged(), BY_NAME[value].accumulator in ("f64", "i64")
-    scalars, pivots = min(vector, plan.columns_per_thread) * monoid.width, monoid.pivot_terms != ""
+    scalars, pivots = vector * monoid.width, monoid.pivot_terms != ""
     blocks = (3 if pivots else 4) if wide else 5 if scalars > 8 and (apart or not monoid.any_pivot) else plan.min_blocks_per_multiprocessor
     return tuned(replace(plan, min_blocks_per_multiprocessor=blocks))
 

@@ -86,6 +86,7 @@ def test_stages_are_shorter_where_rows_are_few() -> None:
     plan = policy.FoldStaged()
     usual, few = (staged_rows(plan, 192, 4, 4, rows, 132) for rows in (1 << 20, 10_000))
     assert few < usual and few % 4 == 0
+    assert all(staged_rows(plan, columns * 8, 4, 8, 100, 132) == staged_rows(plan, columns * 8, 8, 8, 100, 132) for columns in (1, 3, 17))
     assert Tiling.of_staged(plan, 10_000, few, 132).row_blocks >= 132 > Tiling.of_staged(plan, 10_000, usual, 132).row_blocks
 
 

@@ -82,8 +82,8 @@ def fold_staged(
     scalars, state_type = fold.scalars, fold.state_type
     open_run = open_run_of(monoid, value, vector, result, apart=apart)
     close_shared, run_scalars = open_run.close_shared, open_run.scalars
-    crowded = monoid_of(monoid).any_pivot and vector * size == 16
-    paired, operands = monoid_of(monoid).pairs, 2 if monoid_of(monoid).pairs else 1
+    properties = monoid_of(monoid)
+    crowded, paired, operands = properties.any_pivot and vector * size == 16, properties.pairs, 2 if properties.pairs else 1
     walk = run_walker_of(monoid, value, vector, result, items_per_thread // 2 if crowded else items_per_thread, operands, apart > 0)
     save_edge, save_last_edge, combine_edges = edge_functions_of(monoid, value, vector, result, apart=apart)
     finish_runs, blank = run_finisher_of(monoid, value, vector, result, apart=apart), blank_of(scalars, state_type.bitwidth)
