@@ -11,7 +11,7 @@ from .core.lazy import load
 
 if TYPE_CHECKING:
     from .algebra import Monoid as Monoid
-    from .arrays.arrays import EmulationWarning as EmulationWarning
+    from .arrays.emulation import EmulationWarning as EmulationWarning
     from .core.dtypes import ElementKind as ElementKind
     from .core.errors import BaracudaError as BaracudaError
     from .core.errors import BufferTooSmall as BufferTooSmall
@@ -139,7 +139,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "algebra": "Monoid",
-    "arrays.arrays": "EmulationWarning",
+    "arrays.emulation": "EmulationWarning",
     "core.dtypes": "ElementKind",
     "core.errors": "BaracudaError BufferTooSmall InvalidProblem KernelLaunchError MisalignedOperand Status Unsupported WorkspaceTooSmall",
     "core.registry": "OPS",

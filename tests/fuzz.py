@@ -34,7 +34,7 @@ from kinds import KINDS
 from watchdog import Watchdog
 
 import numba_baracuda as nb
-from numba_baracuda.arrays import arrays
+from numba_baracuda.arrays import arrays, emulation
 from numba_baracuda.core.dtypes import numpy_dtype
 from numba_baracuda.core.op import Op
 
@@ -237,7 +237,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"no op matches {given.op!r}")
         return 2
     warnings.simplefilter("error" if arrays.emulating() else "ignore", RuntimeWarning)  # CuPy's are about speed
-    warnings.simplefilter("ignore", arrays.EmulationWarning)
+    warnings.simplefilter("ignore", emulation.EmulationWarning)
     print(f"seed {seed}, {len(ops)} ops, at most {most} elements, {'in the emulator' if arrays.emulating() else 'on the GPU'}", flush=True)
     try:
         check_references(ops)

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import numbers
 import os
-import sys
-import warnings
 from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
@@ -19,18 +17,13 @@ from ..core import dtypes
 from ..core.axes import c_strides
 from ..core.errors import BaracudaError, InvalidProblem, MisalignedOperand, Unsupported
 from ..runtime import driver
-from . import autograd, dlpack
+from . import autograd, dlpack, emulation
 from .views import Form, View, lineage, remember_again, spell
 
 _At = tuple[str, str, str]  #: op, argument, and what the op takes there, for messages
 
 
-class EmulationWarning(UserWarning):
-    """An op runs in the CPU emulator."""
-
-
 _emulating: bool | None = None
-_warned = False
 
 
 def _after_fork() -> None:
@@ -51,29 +44,12 @@ def emulating() -> bool:
     return _emulating
 
 
-def warn_emulated() -> None:
-    """For an op that is about to run emulated; warns once in a process, about the line that called the package."""
-    global _warned
-    if not _warned:
-        _warned = True
-        speed = "some 10^4 to 10^5 elements/s in the CPU emulator"
-        message = f"numba_baracuda runs without a CUDA device: {speed}, which serves tests and small examples"
-        warnings.warn(message, EmulationWarning, stacklevel=_callers_level())
-
-
-def _callers_level() -> int:
-    """The ``stacklevel``, for the function that calls this one, of the innermost frame outside the package, or of the outermost one."""
-    package, level, frame = __name__.partition(".")[0], 1, sys._getframe(1)
-    while frame.f_back and str(frame.f_globals.get("__name__", "")).partition(".")[0] == package:
-        level, frame = level + 1, frame.f_back
-    return level
-
-
 def reset() -> None:
     """Decide again about emulation, and warn again."""
-    global _emulating, _warned
+    global _emulating
     _read_forms.clear()
-    _emulating, _warned = None, False
+    _emulating = None
+    emulation.reset()
 
 
 _HOST = "a NumPy array or a torch tensor in host memory"

@@ -56,7 +56,7 @@ def bench(console: Console) -> int:
 
 
 def _run(console: Console, sections: tuple[Section, ...], quick: bool = False, plots: Path | None = None) -> int:
-    from ..arrays.arrays import EmulationWarning
+    from ..arrays.emulation import EmulationWarning
     from ..core.errors import BaracudaError
 
     with warnings.catch_warnings():

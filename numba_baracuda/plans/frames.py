@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ..arrays import allocation, arrays, spans, stream_scratch, streams
+from ..arrays import allocation, arrays, emulation, spans, stream_scratch, streams
 from ..arrays.views import View, remember
 from ..core.errors import InvalidProblem, Unsupported
 from ..core.op import NULL, Clear, Gemm, Launch, Op, Recipe, Slot, Sort, Target
@@ -269,7 +269,7 @@ class Bound:
 
     def _emulate(self, owners: Sequence[Any], workspace: View | None) -> None:
         if self.frame.steps:
-            arrays.warn_emulated()
+            emulation.warn_emulated()
             self.emulated()(owners, workspace)
 
     def emulated(self) -> Emulated:

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import numba_baracuda as nb
-from numba_baracuda.arrays import allocation, arrays, spans, streams, views
+from numba_baracuda.arrays import allocation, arrays, emulation, spans, streams, views
 from numba_baracuda.core import errors
 from numba_baracuda.core.axes import c_strides
 from numba_baracuda.runtime import driver
@@ -445,13 +445,13 @@ def test_when_ops_are_emulated(monkeypatch: pytest.MonkeyPatch, variable: str | 
 
 
 def test_the_emulator_warns_once() -> None:
-    with pytest.warns(arrays.EmulationWarning, match=r"some 10\^4 to 10\^5 elements/s in the CPU emulator") as caught:
-        arrays.warn_emulated()
-        arrays.warn_emulated()
+    with pytest.warns(emulation.EmulationWarning, match=r"some 10\^4 to 10\^5 elements/s in the CPU emulator") as caught:
+        emulation.warn_emulated()
+        emulation.warn_emulated()
     assert len(caught) == 1
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        arrays.warn_emulated()
+        emulation.warn_emulated()
 
 
 def test_operands_share_a_device(card: None) -> None:
@@ -758,7 +758,7 @@ def test_numbers_in_lists_are_no_device_arrays(card: None) -> None:
 
 
 def test_a_warning_about_emulation_names_the_line_of_the_call(emulator: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arrays, "_warned", False)
-    with pytest.warns(arrays.EmulationWarning) as caught:
+    monkeypatch.setattr(emulation, "_warned", False)
+    with pytest.warns(emulation.EmulationWarning) as caught:
         nb.reduce_sum(np.ones((3, 2), np.float32), 0)
     assert [warning.filename for warning in caught] == [__file__]
