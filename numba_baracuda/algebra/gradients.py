@@ -55,6 +55,11 @@ class Gradient:
         return monoid_of(self.fold).results if self.fold else 0
 
     @property
+    def given(self) -> int:
+        """How many numbers the elements of a segment's column are given: of what its segment has, and results."""
+        return len(self.segments) + self.results
+
+    @property
     def gathered(self) -> int:
         """How many of the fold's results are read for each element."""
         return 0 if self.guarded else self.results

@@ -152,7 +152,8 @@ class FoldShortRuns(FoldNarrow):
 class FoldStaged(Policy):
     """``fold_staged``: a warp walks a tile of contiguous rows by way of shared memory.
 
-    What a lane does once for each run of a stage takes long where a stage has few rows, so wide rows are not for it.
+    What a lane does once for each run of a stage takes long where a stage has few rows, so wide rows are not for it. Where runs are long, groups of
+    threads are as fast.
     """
 
     threads_per_block: int = compiled(128, THREADS)
@@ -161,8 +162,10 @@ class FoldStaged(Policy):
     columns_per_thread: int = chosen(4, 1, 2, 4)  #: most columns of a thread
     few_columns: int = 16  #: columns of a row up to which a thread has one where rows are no vectors, not several that lie apart
     wide_row_bytes: int = 256  #: rows of so many bytes are wide
-    heavy_columns_apart: int = 24  #: most columns of a row, where they lie apart, for states of several scalars in long runs
-    apart_segment_rows: int = 16  #: with more columns, least rows of each segment in the mean from which runs are long
+    wide_halves_bytes: int = 128  #: the same of halves whose states are one scalar
+    heavy_row_bytes: int = 128  #: bytes of a row from which states of several scalars are for short segments only
+    heavy_columns_apart: int = 24  #: the same of columns, where they lie apart
+    short_segment_bytes: int = 2560  #: bytes of rows of each segment in the mean up to which segments are short
     max_vectors: int = 80  #: vectors of a wide row at most with sums about a pivot, or states of more than two scalars
     stage_bytes: int = 8192  #: bytes of rows that a warp has in shared memory at a time, with their ids and the numbers of heads, about
     max_tile_steps: int = 16  #: stages of a tile at most

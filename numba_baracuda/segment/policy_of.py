@@ -11,6 +11,7 @@ from ..core.policy import tuned
 from .policy import (
     BroadcastFlat,
     BroadcastToRows,
+    FoldAndBroadcast,
     FoldAndBroadcastStaged,
     FoldCarries,
     FoldNarrow,
@@ -143,6 +144,14 @@ def fold_staged(value: str, vector: int, monoid: KernelMonoid, apart: bool) -> F
     scalars, pivots = vector * monoid.width, monoid.pivot_terms != ""
     blocks = (3 if pivots else 4) if wide else 5 if scalars > 8 and (apart or not monoid.any_pivot) else plan.min_blocks_per_multiprocessor
     return tuned(replace(plan, min_blocks_per_multiprocessor=blocks))
+
+
+def fold_and_broadcast(target: Target, value: str, monoid: KernelMonoid) -> FoldAndBroadcast:
+    """The policy: 4 blocks are resident, for which sums about a pivot and elements of 8 bytes spill some registers; so with halves, 3 are for such
+    sums. A block fewer took longer.
+    """
+    blocks = 3 if monoid.any_pivot and BY_NAME[value].itemsize == 2 else 4
+    return tuned(FoldAndBroadcast(min_blocks_per_multiprocessor=0 if _beyond(target) else blocks))
 
 
 def fold_and_broadcast_staged(target: Target, value: str, monoid: KernelMonoid) -> FoldAndBroadcastStaged:

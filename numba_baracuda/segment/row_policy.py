@@ -90,6 +90,7 @@ class BroadcastFlat(Policy):
     #: Bytes of a piece that may meet several rows; wider ones, of one row, are taken where rows have them.
     vector_bytes: int = chosen(8, *VECTOR_BYTES)
     tile_elements: int = multiple(8192, 512)  #: elements of a block at most, or as many as it has in flight
+    guarded_tiles: int = 2  #: so many times that where launches before have mostly done the work, as blocks that do nothing take time, too
     grid_blocks_per_multiprocessor: int = 8  #: blocks that there are at least before they have more than they have in flight
     min_blocks_per_multiprocessor: int = 0
     max_columns: int = 1 << 15  #: with more, a multiply and a shift do not divide a tile's offsets exactly
@@ -97,34 +98,35 @@ class BroadcastFlat(Policy):
 
 @dataclass(frozen=True)
 class FoldAndBroadcast(Policy):
-    """``fold_and_broadcast_runs``: a group of threads folds short segments, and stores what becomes of their rows."""
+    """``fold_and_broadcast_runs``: a block folds segments that fit into shared memory, and stores what becomes of their rows."""
 
-    threads_per_block: int = compiled(128, THREADS)
-    items_per_thread: int = compiled(8, (4, 8, 16))  #: rows whose loads a thread issues before it uses the first
-    max_segment_rows: float = 24.0  #: with more rows for each segment in the mean, a fold and a broadcast are faster
-    long_rows: int = 256  #: with an id of so many neighbouring rows, or twice as many, a group would take too long, and other launches do the work
-    tile_rows: int = 128  #: rows of a group's tile at most
-    grid_blocks_per_multiprocessor: int = 16  #: blocks that there are at least before groups have so many
-    max_group_threads: int = chosen(128, 32, 64, 128)  #: threads that share a row
-    columns_apart: int = chosen(2, 1, 2, 3, 4)  #: most columns of a thread where rows are no vectors
+    threads_per_block: int = compiled(256, THREADS)
+    items_per_thread: int = compiled(4, (2, 4, 8))  #: rows that a thread loads from shared memory before it uses the first
+    held_bytes: int = 52 << 10  #: bytes of rows, of all operands, that a block holds
+    most_held_bytes: int = 96 << 10  #: the same where segments are too long for ``held_bytes``
+    held_segments: int = 3  #: segments of as many rows as the mean that a block holds at least
+    long_bytes: int = 512 << 10  #: with an id of so many bytes of rows, or twice as many, a block would take too long, and other launches do the work
+    narrow_row_bytes: int = 96  #: bytes of a row, of all operands, up to which it is narrow
     vector_bytes: int = chosen(8, 4, 8, 16)  #: of a vector of a thread at most
-    min_columns: int = 8  #: of fewer, a warp has many groups, whose runs end in different steps
-    min_columns_apart: int = 64  #: the same where rows are no vectors
+    min_blocks_per_multiprocessor: int = 0
     min_bytes: int = 32 << 20  #: of an operand: the launches that do nothing take some microseconds
 
 
 @dataclass(frozen=True)
 class FoldAndBroadcastStaged(Policy):
-    """``fold_and_broadcast_staged``: a block does so by way of shared memory, where rows are too narrow for groups. Computed, not timed."""
+    """``fold_and_broadcast_staged``: a block does so by way of shared memory, where rows are narrow. Computed, not timed."""
 
     threads_per_block: int = compiled(256, THREADS)
     items_per_thread: int = compiled(4, (2, 4, 8))  #: rows that a thread loads from shared memory before it uses the first
     min_segment_rows: float = 2.0  #: with fewer rows for each segment in the mean, what a lane does once for a run takes longer than a fold
     stage_bytes: int = 24 << 10  #: bytes of a tile's rows, of all operands, about
     max_row_bytes: int = 128  #: bytes of a row of all operands at most: rows behind a tile have room, too
+    odd_row_bytes: int = 256  #: the same of rows that are no vectors
+    odd_stage_bytes: int = 32 << 10  #: ``stage_bytes`` where rows have more than ``max_row_bytes``
     columns_per_thread: int = chosen(3, 1, 2, 3)  #: most columns of a thread
     min_blocks_per_multiprocessor: int = 0
-    long_rows: int = chosen(64, 16, 32, 64, 128)  #: as of ``FoldAndBroadcast``: twice as many rows may lie behind a tile
+    long_rows: int = chosen(64, 16, 32, 64, 128)  #: with an id of so many rows, or twice as many, other launches do the work: they lie behind a tile
+    max_segment_rows: float = 24.0  #: with more rows for each segment in the mean, a fold and a broadcast are faster
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..core.axes import ceil_div
-from .policy import FoldAndBroadcastStaged, FoldStaged
+from .policy import FoldAndBroadcast, FoldAndBroadcastStaged, FoldStaged
 
 #: rows that a block of ``fold_and_broadcast_staged`` has at most, of which a thread has a few
 STAGED_ROWS = 1024
@@ -61,3 +61,20 @@ def staged_runs_columns(policy: FoldAndBroadcastStaged, columns: int) -> tuple[i
 def staged_runs_bytes(tile: int, reach: int, row_bytes: int, id_bytes: int) -> int:
     """Bytes of its shared memory: rows of ``row_bytes`` in all operands, their ids, and where runs begin and in which order they come, of 16 bits."""
     return (tile + reach) * (row_bytes + id_bytes) + 2 * (2 * tile + 1)
+
+
+def held_rows(policy: FoldAndBroadcast, row_bytes: int, given_bytes: int, rows: int, segments: int) -> tuple[int, int, int]:
+    """Rows of a tile of ``fold_and_broadcast_runs``, rows that a block holds, and segments; 0 where segments are too long in the mean.
+
+    Each row has ``row_bytes`` in all operands, each segment ``given_bytes``. Behind the rows of a tile there is room for those of one and a half
+    segments, and for half as many segments more than in the mean.
+    """
+    both_bytes = row_bytes + 3 * segments * given_bytes // (2 * rows)
+    least, most = ceil_div(policy.held_segments * rows, segments), min(policy.most_held_bytes // both_bytes, policy.threads_per_block - 1)
+    room = min(max(policy.held_bytes // both_bytes, least), most)
+    return (room - 3 * rows // (2 * segments), room, min(room, 3 * room * segments // (2 * rows) + 4)) if least <= room else (0, 0, 0)
+
+
+def held_bytes(room: int, row_bytes: int, operands: int, most: int, given_bytes: int) -> int:
+    """Bytes of its shared memory: rows of ``row_bytes`` in all operands, of which each has a piece before it and one behind it, and what is given."""
+    return room * row_bytes + 32 * operands + most * given_bytes

@@ -21,7 +21,15 @@ from numba_baracuda.plans.tuning import using
 from numba_baracuda.segment import policy, policy_of
 from numba_baracuda.segment.flat_tiling import broadcast_tile, flat_height, flat_ids, flat_lanes, flat_tile
 from numba_baracuda.segment.ops import contiguous
-from numba_baracuda.segment.staged_tiling import STAGED_ROWS, staged_columns, staged_rows, staged_runs_columns, staged_runs_rows
+from numba_baracuda.segment.staged_tiling import (
+    STAGED_ROWS,
+    held_bytes,
+    held_rows,
+    staged_columns,
+    staged_rows,
+    staged_runs_columns,
+    staged_runs_rows,
+)
 from numba_baracuda.segment.tiling import Tiling, half_reciprocal_of, lanes_for, reciprocal_of
 
 CARD = Target((9, 0), 132, 50 << 20)
@@ -209,7 +217,14 @@ def _launches(
         ("segment_var", 2, {"segments": 1 << 17}, "fold_staged"),
         ("segment_argmax", 33, {}, "fold_tiles"),
         ("segment_argmax", 33, {"segments": 1 << 17}, "fold_staged"),
-        ("segment_argmax", 34, {}, "fold_staged"),
+        ("segment_argmax", 34, {}, "fold_tiles"),
+        ("segment_argmax", 34, {"segments": 1 << 17}, "fold_staged"),
+        ("segment_argmax", 30, {}, "fold_staged"),
+        ("segment_logsumexp", 24, {}, "fold_tiles"),
+        ("segment_logsumexp", 24, {"segments": 1 << 17}, "fold_staged"),
+        ("segment_logsumexp", 24, {"segments": 1 << 17, "element": "f64"}, "fold_tiles"),
+        ("segment_sum", 62, {"element": "bf16"}, "fold_staged"),
+        ("segment_sum", 64, {"element": "bf16"}, "fold_tiles"),
         ("segment_argmax", 8, {}, "fold_staged"),
         ("segment_argmax", 341, {}, "fold_tiles"),
         ("segment_var", 67, {}, "fold_staged"),
@@ -217,9 +232,9 @@ def _launches(
         ("segment_softmax_backward", 2, {}, "fold_narrow"),
         ("segment_softmax_backward", 2, {"address": 4}, "fold_tiles"),
         ("segment_softmax_backward", 2, {"step": 3}, "fold_tiles"),
-        ("segment_softmax_backward", 31, {}, "fold_tiles"),
-        ("segment_softmax_backward", 28, {}, "fold_staged"),
-        ("segment_softmax_backward", 32, {}, "fold_tiles"),
+        ("segment_softmax_backward", 31, {"segments": 64}, "fold_tiles"),
+        ("segment_softmax_backward", 28, {"segments": 64}, "fold_staged"),
+        ("segment_softmax_backward", 32, {"segments": 64}, "fold_tiles"),
         ("segment_sum_backward", 1, {}, "gather_elements"),
         ("segment_sum_backward", 37, {}, "gather_flat"),
         ("segment_sum_backward", 37, {"step": 38}, "gather_runs"),
@@ -257,6 +272,19 @@ def test_states_of_short_runs_fit() -> None:
     assert all(_shared_bytes(each) <= 48 << 10 for each in found)
 
 
+@pytest.mark.parametrize("segments", [1 << 11, 1 << 15, 1 << 18, 1 << 20])
+@pytest.mark.parametrize(("row_bytes", "given_bytes"), [(96, 384), (400, 800), (1024, 512), (40000, 40000)])
+def test_segments_that_a_block_holds(row_bytes: int, given_bytes: int, segments: int) -> None:
+    """A tile leaves room for one and a half segments behind it; rows and what is given take little more than they may, or nothing is held."""
+    plan, rows = policy.FoldAndBroadcast(), 1 << 20
+    tile, room, most = held_rows(plan, row_bytes, given_bytes, rows, segments)
+    fits = 3 * rows // segments * row_bytes < 0.5 * plan.most_held_bytes and 3 * rows // segments < plan.threads_per_block
+    assert room or not fits
+    if room:
+        assert 0 < tile <= room - rows // segments and 3 * rows <= room * segments and room < plan.threads_per_block and 0 < most <= room
+        assert held_bytes(room, row_bytes, 1, most, given_bytes) <= plan.most_held_bytes + 5 * given_bytes + 32
+
+
 @pytest.mark.parametrize(
     ("op", "columns", "segments", "kernels"),
     [
@@ -274,6 +302,11 @@ def test_states_of_short_runs_fit() -> None:
         ("unsorted_segment_max_backward", 2, 1 << 14, ["fill_rows", "scatter_rows", "scatter_positions", "broadcast_flat"]),
         ("segment_std_backward", 17, 1 << 18, ["find_long_run", "fold_and_broadcast_staged", "fold_staged", "broadcast_flat"]),
         ("segment_std_backward", 17, 1 << 20, ["fold_staged", "broadcast_flat"]),
+        ("segment_std_backward", 36, 1 << 18, ["find_long_run", "fold_and_broadcast_runs", "fold_staged", "broadcast_flat"]),
+        ("segment_std_backward", 36, 1 << 14, ["find_long_run", "fold_and_broadcast_runs", "fold_tiles", "broadcast_flat"]),
+        ("segment_std_backward", 36, 1 << 12, ["fold_tiles", "broadcast_flat"]),
+        ("segment_std_backward", 37, 1 << 18, ["find_long_run", "fold_and_broadcast_staged", "fold_staged", "broadcast_flat"]),
+        ("segment_std_backward", 65, 1 << 18, ["fold_staged", "fold_carries", "broadcast_flat"]),
         ("segment_std_backward", 17, 1 << 15, ["fold_staged", "broadcast_flat"]),
     ],
 )

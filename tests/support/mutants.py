@@ -65,6 +65,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "segment/flat": ("* to tiles of *", "softmax of tiles of *", "* too long for one launch"),
     "segment/fused": ("* at once, *", "* too long for one launch"),
     "segment/fused_staged": ("* in stages*",),
+    "segment/held_runs": ("* at once, *", "softmax in stages, *"),
     "reduce/loads": (
         "sum of rows of a warp", "var of peeled rows", "sum of peeled columns", "sum of columns*", "var of columns", "* that lie apart",
         "*halves in such columns",
@@ -184,12 +185,15 @@ KNOWN: dict[str, dict[str, str]] = {
             "recentres after every batch, which takes longer",
     },
     "segment/fused": {
-        "fold_and_broadcast_runs.fold_and_broadcast_runs: guard: length >= unroll in "
-        "if length >= unroll and length ^ length - unroll > length - unroll:":
-            "holds whenever the other one does, where unroll is a power of two",
-        "fold_and_broadcast_runs.fold_and_broadcast_runs: guard: length ^ length - unroll > length - unroll in "
-        "if length >= unroll and length ^ length - unroll > length - unroll:":
-            "recentres after every batch, which takes longer",
+        "fold_and_broadcast_runs.fold_and_broadcast_runs: guard: thread < count in if thread < count:":
+            "what is written behind the last row nobody reads",
+        "fold_and_broadcast_runs.fold_and_broadcast_runs: guard: begun >= 0 in if begun >= 0 and found == 0:":
+            "saves to look at rows of other blocks once more, where no run begins in the tile",
+        "fold_and_broadcast_runs.fold_and_broadcast_runs: guard: 0 <= segment in segment, turn, length = "
+        "(segment if 0 <= segment < segments else int64(-1), int32(warp * 32), int32(position - begun))":
+            "a negative id stays one, and is asked for nothing else",
+        "fold_and_broadcast_runs.fold_and_broadcast_runs: guard: 0 <= segment in segment = segment if 0 <= segment < segments else int64(-1)":
+            "a negative id stays one, and is asked for nothing else",
     },
     "segment/fused_staged": {
         "fold_and_broadcast_staged.fold_and_broadcast_staged: guard: int32(number - lane) < runs in if int32(number - lane) < runs:":

@@ -84,15 +84,15 @@ def runs_of(*lengths: int) -> samples.Ids:
 
 def fold(
     name: str, op: str, variant: str, sample: Sample, multiprocessors: int = 1, tiles: int = 4, threads: int = 0, tile: int = 0,
-    disordered: bool = False, cached: bool = True, short: bool = False, staged: int = 0, at_once: int = 0, narrow_stage: int = 0,
+    disordered: bool = False, cached: bool = True, short: bool = False, staged: int = 0, at_once: int = 0, held: int = 1300, narrow_stage: int = 0,
     narrow_threads: int = 64, carries: dict[str, int] | None = None, **options: Any,
 ) -> None:  # fmt: skip
     """``tiles`` are those of a part of a range, ``threads`` those of a block that folds tiles, 0 for as many as usual; ``tile`` elements of a warp
     that broadcasts, 0 for usual blocks. ``cached``: whether random accesses to few rows are cheap.
     ``short``: whether runs of narrow rows are taken for short ones, or for long ones. ``staged``: bytes that a warp copies to shared memory at a
-    time, or 0 where no rows are staged. ``at_once``: rows of a run that are too many for one launch, 0 for other launches only; with a
-    ``narrow_stage`` that launch has so many bytes of rows in shared memory, and ``narrow_threads`` a block. ``carries``: the policy by which these
-    are combined, where blocks leave some; else they look back.
+    time, or 0 where no rows are staged. ``at_once``: bytes of a run that are too many for one launch, 0 for other launches only; a block of that
+    launch holds so many bytes of rows as are ``held``; or, with a ``narrow_stage``, so many, and ``narrow_threads`` a block. ``carries``: the policy
+    by which these are combined, where blocks leave some; else they look back.
 
     For ``disordered`` ids a sorted op gives unspecified values, but stays inside its arrays.
     """
@@ -111,10 +111,12 @@ def fold(
         combined, back = contextlib.nullcontext(), contextlib.nullcontext()
         if carries is not None:
             combined, back = using(FoldCarries, **carries), using(FoldLookback, max_status_bytes=1)
-        groups = {"min_columns": 64, "min_columns_apart": 64} if narrow_stage else {"min_columns_apart": 8}
-        once = using(FoldAndBroadcast, min_bytes=1, max_segment_rows=1e9, long_rows=at_once or 1, **groups)
+        once = using(
+            FoldAndBroadcast, threads_per_block=64, min_bytes=1, narrow_row_bytes=1, held_bytes=held, most_held_bytes=held, long_bytes=at_once,
+        )  # fmt: skip
         narrow_stages = using(
             FoldAndBroadcastStaged, threads_per_block=narrow_threads, stage_bytes=narrow_stage or 1, long_rows=16, min_segment_rows=0.0,
+            max_segment_rows=1e9 if narrow_stage else 0.0,
         )  # fmt: skip
         with (
             using(FoldRanges, min_part_tiles=tiles), using(CountIds, grid_blocks_per_multiprocessor=1), of_blocks, of_warps, in_cache, runs, stages,
@@ -437,11 +439,11 @@ for columns, element in ((2, "f16"), (3, "f16"), (6, "f16"), (3, "f32"), (5, "f3
         for stem in ("max", "std"):
             fold(f"{stem} to tiles of {columns} columns of {name}", f"segment_{stem}_backward", "broadcast", sample, tile=512)
         fold(f"norm2 to tiles of {columns} columns of {name}", "unsorted_segment_norm2_backward", "broadcast", sample, tile=512)
-for columns, element, index in ((8, "f32", "i32"), (9, "f16", "i64"), (9, "f64", "i32"), (16, "bf16", "i32")):
+for columns, element, index in ((8, "f32", "i32"), (10, "f16", "i64"), (10, "f64", "i32"), (16, "bf16", "i32")):
     for name, ids in (("runs", samples.runs), ("outside", samples.outside), ("a long one", samples.around_a_long_one)):
         sample = Sample(f"at once {columns} {name}", 130, (columns,), 30, ids, element, index)
         for stem in ("softmax", "log_softmax", "softmax_backward", "log_softmax_backward", "var_backward", "std_backward"):
-            fold(f"{stem} at once, {columns} columns of {element}, {name}", f"segment_{stem}", "broadcast", sample, at_once=1000)
+            fold(f"{stem} at once, {columns} columns of {element}, {name}", f"segment_{stem}", "broadcast", sample, at_once=1 << 20)
     for stem in ("softmax", "var_backward"):
         sample = Sample(f"not at once {columns}", 130, (columns,), 30, samples.around_a_long_one, element, index)
         fold(f"{stem} of {columns} columns of {element}, too long for one launch", f"segment_{stem}", "broadcast", sample, at_once=20)
@@ -466,11 +468,14 @@ sample = Sample("staged at once, ties", 150, (6,), 40, samples.runs)
 fold("shares of ties in stages", "segment_max_backward", "broadcast", sample, at_once=1, narrow_stage=700, ties="even")
 fold("softmax in stages, ids not in order", "segment_softmax", "broadcast", sample, at_once=1, narrow_stage=700, disordered=True)
 for stem in ("softmax", "std_backward"):
-    fold(f"{stem} at once, one segment", f"segment_{stem}", "broadcast", Sample("at once, one", 130, (8,), 5, samples.all_are(3)), at_once=1000)
-fold("softmax at once, vectors in parts", "segment_softmax", "broadcast", Sample("at once, 302", 40, (302,), 12, samples.runs), at_once=1000)
-wide = Sample("at once, wide", 60, (301,), 12, samples.runs)
-fold("shares of ties at once, rows in parts", "segment_max_backward", "broadcast", wide, at_once=1000, ties="even")
-fold("softmax at once, ids not in order", "segment_softmax", "broadcast", wide, at_once=1000, disordered=True)
+    sample = Sample("at once, one", 130, (8,), 5, samples.all_are(3))
+    fold(f"{stem} at once, one segment", f"segment_{stem}", "broadcast", sample, at_once=1 << 20, held=3000)
+wide = Sample("at once, wide", 60, (302,), 12, samples.runs)
+fold("softmax at once, wide rows", "segment_softmax", "broadcast", wide, at_once=1 << 20, held=20000)
+fold("shares of ties at once, wide rows", "segment_max_backward", "broadcast", wide, at_once=1 << 20, held=20000, ties="even")
+fold("softmax at once, ids not in order", "segment_softmax", "broadcast", wide, at_once=1 << 20, held=20000, disordered=True)
+few = Sample("at once, many short runs", 80, (8,), 30, runs_of(*[1] * 20, 25, *[1] * 8, 27))
+fold("softmax at once, more runs than are held", "segment_softmax", "broadcast", few, at_once=1 << 20)
 fold("prod to tiles of 3 columns", "segment_prod_backward", "broadcast", Sample("flat of products", 367, (3,), 30, whole=True), tile=512)
 fold("softmax of tiles of halves", "segment_softmax", "broadcast", Sample("flat halves", 431, (5,), 30, samples.runs, "bf16"), tile=512)
 fold("softmax of tiles of doubles", "segment_softmax", "broadcast", Sample("flat doubles", 207, (3,), 30, samples.runs, "f64", "i64"), tile=512)

@@ -1,191 +1,165 @@
-"""Gradients of folds, and softmax, of short segments in one launch: a group of threads folds a segment, and stores what becomes of its rows."""
+"""Gradients of folds, and softmax, of short segments in one launch: a block holds their rows, folds them, and stores what becomes of them."""
 
 from typing import Any
 
 from numba import cuda
-from numba.cuda.types import int32, int64, uint32
+from numba.cuda.types import int32, int64, uint16, uint32
 
 from ...algebra.gradients import GRADIENTS
 from ...core.axes import ceil_div
 from ...core.dtypes import BY_NAME
 from ...device.atomics import red_max
-from ...device.build import opaque
-from ...device.vector import LOAD_ONCE, STORE_STREAM
-from ...kernels.batch import state_accessors
+from ...device.build import opaque, pointer_at
+from ...device.stage import await_copies, commit_copies
+from ...device.vector import LOAD_SHARED
 from ...kernels.elements import accumulator_type
 from ...runtime import jit
 from ...runtime.parameters import Ptr, Scalar
 from ..policy import FoldAndBroadcast
 from ..tiling import THREADS, Tiling
-from .columns import FAR, columns_loader, columns_storer
-from .states import run_states_of
-from .sums import open_run_of
-from .vjp import vjp_parts_of
+from .common import half_row_of
+from .held_runs import NO_RUN, far_storer_of, held_given_of, run_folder_of
+from .staged import begin_copies
 
 
 @jit.kernel
 def fold_and_broadcast_runs(
-    *, gradient: str, value: str, index: str, vector: int, lanes: int, apart: bool,
+    *, gradient: str, value: str, index: str, vector: int, unit: int,
     threads_per_block: int = FoldAndBroadcast.threads_per_block, items_per_thread: int = FoldAndBroadcast.items_per_thread,
 ) -> Any:  # fmt: skip
-    """What :func:`broadcast_to_rows` stores after a fold by :func:`fold_tiles`, for short segments of ids in order, in one launch.
+    """What :func:`broadcast_to_rows` stores after a fold by :func:`fold_tiles`, for ids in order, in one launch.
 
-    A group of ``lanes`` lanes takes the runs that begin among the ``tile`` rows of its tile, each lane its own ``vector`` columns. It loads
-    ``items_per_thread`` rows from the first row of a run on, folds the runs that end among them, and stores their results from registers. The rows
-    behind them are loaded again, from L1. A run that is longer is read twice, the second time from the caches. Does nothing where ``guard[0]`` is not
-    0: :func:`find_long_run` has found a run for which a group alone would take too long. Bytes: rows · (columns · value of each operand + index)
-    read, and rows · columns · value written.
+    A block takes the runs that begin among the ``tile`` rows of its tile. It looks at ``room`` rows at a time, from the first row that is not done
+    on, lists where runs begin among them, and copies up to ``most`` that end there to shared memory, by 16 bytes. Then each lane folds ``vector``
+    columns of a run, or of every 2ⁿ-th row of it where runs are few, and such lanes combine their states in a tree; what elements are given of that
+    goes to shared memory, too, and the block stores what becomes of the rows. A run of more than ``room`` rows is read twice from global memory, the
+    second time from the caches. Does nothing where ``guard[0]`` is not 0: :func:`find_long_run` has found a run for which a block alone would take
+    too long. Dynamic shared memory: see :func:`~..staged_tiling.held_bytes`. Bytes: rows · (columns · value of each operand + index) read, and
+    rows · columns · value written.
 
     Constants and parameters as :mod:`.` lists them, and ``x``, ``w``, ``g`` and ``y`` as in :func:`broadcast_to_rows`, all contiguous, as are ids;
-    ``apart`` as in :func:`fold_tiles`.
+
+    * ``items_per_thread``: rows that a lane loads before it uses the first
+    * ``unit``: elements of a row that a thread stores at a time, of which rows are a multiple
+    * ``room``: less than ``threads_per_block``
+    * ``width``: lanes that have a row; ``reciprocal`` and ``row_reciprocal``: :func:`~..tiling.half_reciprocal_of` it, and of ``columns``
     """
-    element, index_type, wide = jit.SCALARS[value], jit.SCALARS[index], accumulator_type(value)
-    grad, unroll, state = GRADIENTS[gradient], items_per_thread, BY_NAME[value].accumulator
-    distance, width = (lanes, 1) if apart else (0, vector)
-    fold, open_run = run_states_of(grad.fold, value, vector, state, apart=distance), open_run_of(grad.fold, value, vector, state, apart=distance)
-    begin_run, append_rows, recentre, close_run = open_run.begin, open_run.append_batch(unroll, False), open_run.recentre, open_run.close
-    finish_states, (prepare, apply), groups, whole = fold.finish_states, vjp_parts_of(gradient, value), threads_per_block // lanes, (1 << unroll) - 1
-    (get, put), results, given_size = state_accessors(4), grad.results, 4 * vector
-    load, load_inside = (columns_loader(LOAD_ONCE[width], width, vector, distance, inside=each) for each in (False, True))
-    store, load_id = columns_storer(STORE_STREAM[width], width, vector, distance), LOAD_ONCE[1]
-    has_w, has_g, has_y = len(grad.rows) > 1, len(grad.segments) > 0, len(grad.segments) > 1
-    swapped = grad.over[0] != grad.rows[0]
-    scalars, run_scalars, batch_size, results_size = fold.scalars, open_run.scalars, unroll * vector, vector * grad.results
-    w_size = batch_size if has_w else 1
+    element, wide, grad, threads = jit.SCALARS[value], accumulator_type(value), GRADIENTS[gradient], threads_per_block
+    size, piece, has_w = BY_NAME[value].itemsize, BY_NAME[value].vector, len(grad.rows) > 1
+    fold_run, fold_far = (run_folder_of(gradient, value, vector, items_per_thread, shared) for shared in (True, False))
+    keep, store_held = held_given_of(gradient, value, vector, unit, threads)
+    store_far = far_storer_of(gradient, value, vector, items_per_thread)
+    await_rows, given_size, wide_size = await_copies(0), 4 * vector, accumulator_type(value).bitwidth // 8
+    warps, free_bits, half, load_counts = threads // 32, 32 - (threads - 1).bit_length(), (1 << 16) - 1, LOAD_SHARED[1]
 
     @jit.device
-    def load_rows(
-        x: Any, w: Any, ids: Any, row: Any, last: Any, columns: Any, column: Any, left: Any, batch_x: Any, batch_w: Any, batch_ids: Any
-    ) -> None:
-        """Loads rows from ``row`` on and their ids, the ``last`` one again behind it."""
-        at, ahead = row * columns + column, last - row
-        if ahead >= unroll:
-            for u in range(unroll):
-                load_id(ids, row + u, batch_ids, u)
-                load_inside(x, at + u * columns, batch_x, u * vector, left)
-                if has_w:
-                    load_inside(w, at + u * columns, batch_w, u * vector, left)
-        else:
-            row, at = min(row, last), min(at, last * columns + column)
-            for u in range(unroll):
-                load_id(ids, row, batch_ids, u)
-                load(x, at, batch_x, u * vector, left)
-                if has_w:
-                    load(w, at, batch_w, u * vector, left)
-                if u < ahead:
-                    row, at = row + 1, at + columns
-
-    @jit.device
-    def append(run: Any, batch_x: Any, batch_w: Any, row: Any, inside: Any, count: Any) -> None:
-        unused = cuda.local.array(1, int32)
-        if swapped:
-            append_rows(run, batch_w, batch_x, unused, row, inside, count)
-        else:
-            append_rows(run, batch_x, batch_w, unused, row, inside, count)
-
-    @jit.device
-    def store_rows(
-        batch_x: Any, batch_w: Any, given: Any, output: Any, known: Any, inside: Any, row: Any, columns: Any, column: Any, left: Any
-    ) -> None:  # fmt: skip
-        """Stores what becomes of the rows of a batch whose bits are set in ``inside``."""
-        row_x, row_w, at = cuda.local.array(vector, element), cuda.local.array(vector, element), row * columns + column
-        for u in range(unroll):
-            if inside >> u & 1:
-                for v in range(vector):
-                    row_x[v] = batch_x[u * vector + v]
-                    if has_w:
-                        row_w[v] = batch_w[u * vector + v]
-                    row_x[v] = apply(row_x, row_w, v, row, get(given, 4 * v, 1)) if known else element(0)
-                store(output, at, row_x, 0, left)
-            at += columns
-
-    @jit.device
-    def same_rows(batch_ids: Any, row: Any, last: Any, identifier: Any) -> Any:
-        """A bit for each row of a batch that has this id."""
-        same, ahead = int32(0), int32(min(last - row, int64(unroll)))
-        for u in range(unroll):
-            if batch_ids[u] == identifier and u <= ahead:
-                same = int32(same | 1 << u)
-        return same
-
-    @jit.device
-    def heads_of(batch_ids: Any, row: Any, last: Any) -> Any:
-        """A bit for each row of a batch but the first that begins a run, and for each behind the ``last`` row."""
-        ahead = int32(min(last - row, int64(unroll)))
-        heads = int32(-2 << ahead & (2 << unroll) - 1)
-        for u in range(1, unroll):
-            if batch_ids[u] != batch_ids[u - 1]:
-                heads = int32(heads | 1 << u)
-        return heads
-
-    @jit.device
-    def results_of(
-        run: Any, length: Any, identifier: Any, segments: Any, columns: Any, column: Any, left: Any, correction: Any, g: Any, y: Any, given: Any
-    ) -> Any:  # fmt: skip
-        """Finishes a run, and makes what its rows are given, of that and of what its segment has; whether it has a segment."""
-        states, folded = cuda.local.array(scalars, wide), cuda.local.array(results_size, wide)
-        batch_g, batch_y = cuda.local.array(vector, element), cuda.local.array(vector, element)
-        known, place = 0 <= identifier < segments, int64(identifier) * columns + column
-        close_run(run, length, states)
-        finish_states(states, length, correction, folded)
-        if known:
-            if has_g:
-                load(g, place, batch_g, 0, left)
-            if has_y:
-                load(y, place, batch_y, 0, left)
-            for v in range(vector):
-                q = folded[v * results + 1] if results > 1 else wide(0)
-                put(given, 4 * v, 1, prepare(batch_g, batch_y, v, folded[v * results], q))
-        return known
+    def level_of(items: Any) -> Any:
+        """As many lanes share each of ``items`` parts as make up a block, or a warp at most: 2 ^ this."""
+        return int32(min(max(int32(cuda.clz(int32(items - 1)) - free_bits), int32(0)), int32(5)))
 
     def fold_and_broadcast_runs(
         x: Ptr[value], w: Ptr[value], ids: Ptr[index], g: Ptr[value], y: Ptr[value], guard: Ptr[int32], output: Ptr[value],
-        rows: int64, columns: int64, segments: int64, tile: int64, chunks: int64, correction: Scalar[wide],
+        rows: int64, columns: int64, segments: int64, tile: int64, room: int64, most: int64, width: int64, reciprocal: int64, row_reciprocal: int64,
+        correction: Scalar[wide],
     ) -> None:  # fmt: skip
-        batch_x, batch_w, batch_ids = cuda.local.array(batch_size, element), cuda.local.array(w_size, element), cuda.local.array(unroll, index_type)
-        run, given = cuda.local.array(run_scalars, wide), cuda.local.array(given_size, wide)
+        staged = cuda.shared.array(0, element)
+        held = cuda.shared.array(0, wide)
+        counts = cuda.shared.array(warps, int32)
+        begins = cuda.shared.array(threads, uint16)
+        run_of = cuda.shared.array(threads, uint16)
+        given = cuda.local.array(given_size, wide)
+        count_of = cuda.local.array(1, int32)
         if guard[0] != 0:
             return
-        row_block = int64(uint32(cuda.blockIdx.x) // uint32(chunks))
-        group = int32(uint32(cuda.threadIdx.x) // uint32(lanes))
-        lane = int32(cuda.threadIdx.x - group * lanes)
-        column = (cuda.blockIdx.x - row_block * chunks) * (lanes * vector) + lane * width
-        left, last, row = int32(min(columns - column, FAR)), rows - 1, (row_block * groups + group) * tile
-        stop = min(row + tile, rows) if column < columns and group < groups else int64(0)
-        if 0 < row < stop:
-            before = ids[row - 1]
-            while row < stop and ids[row] == before:
-                row = opaque(row + 1)
-        while row < stop:
-            load_rows(x, w, ids, row, last, columns, column, left, batch_x, batch_w, batch_ids)
-            heads, begin = heads_of(batch_ids, row, last), int32(0)
-            while heads != 0 and row + begin < stop:
-                end, identifier = int32(cuda.ffs(heads) - 1), ids[row + begin]
-                inside = int32((1 << end) - (1 << begin))
-                begin_run(run, row + begin)
-                append(run, batch_x, batch_w, row, inside, int32(0))
-                known = results_of(run, end - begin, identifier, segments, columns, column, left, correction, g, y, given)
-                store_rows(batch_x, batch_w, given, output, known, inside, row, columns, column, left)
-                heads, begin = int32(heads & (heads - 1)), int32(opaque(end))
-            if begin == 0:
-                length, inside, identifier = int32(0), int32(whole), batch_ids[0]
-                begin_run(run, row)
-                while inside == whole:
-                    load_rows(x, w, ids, row + length, last, columns, column, left, batch_x, batch_w, batch_ids)
-                    inside = same_rows(batch_ids, row + length, last, identifier)
-                    if length >= unroll and length ^ (length - unroll) > length - unroll:
-                        recentre(run, length)
-                    if inside != 0:
-                        append(run, batch_x, batch_w, row + length, inside, length)
-                    length = int32(opaque(length + cuda.popc(inside)))
-                known = results_of(run, length, identifier, segments, columns, column, left, correction, g, y, given)
-                while begin < length:
-                    load_rows(x, w, ids, row + begin, last, columns, column, left, batch_x, batch_w, batch_ids)
-                    inside = same_rows(batch_ids, row + begin, last, identifier)
-                    store_rows(batch_x, batch_w, given, output, known, inside, row + begin, columns, column, left)
-                    begin = int32(opaque(begin + unroll))
-                begin = length
-            row = opaque(row + begin)
+        thread, lane, warp, pitch, wide_row = int32(cuda.threadIdx.x), int32(cuda.laneid), int32(cuda.threadIdx.x >> 5), int32(columns), int32(width)
+        # the row at which the block is, the first one of later blocks, and where a run begins that has not ended, or -1
+        position = int64(cuda.blockIdx.x) * tile
+        stop, begun = min(position + tile, rows), int64(-1)
+        w_at = int32(int32(int32(room) * pitch + 2 * piece - 1) & -piece)
+        held_at, step = int32(int32(w_at * (2 if has_w else 1)) * size // wide_size), int32(int32(most) * pitch)
+        while position < stop or begun >= 0:
+            # heads, rows whose id differs from the one before, among the next rows and the one behind them, or behind all
+            count, row, head, known = int32(min(room, rows - position)), position + thread, False, False
+            if thread <= count:
+                head = row == rows
+                if not head:
+                    own = ids[row]
+                    head, known = row == 0 or own != ids[row - 1], 0 <= own < segments
+            vote, own_vote = int32(cuda.ballot_sync(-1, head)), int32(cuda.ballot_sync(-1, head and row < stop))
+            if lane == 0:
+                counts[warp] = int32(cuda.popc(vote) + (cuda.popc(own_vote) << 16))
+            cuda.syncthreads()
+            number, found, runs = int32(cuda.popc(int32(vote & int32((2 << lane) - 1))) - 1), int32(0), int32(0)
+            for k in range(warps):
+                load_counts(counts, k, count_of, 0)
+                found = int32(found + count_of[0])
+                if k < warp:
+                    number = int32(number + (count_of[0] & half))
+            runs, found = int32(found >> 16), int32(found & half)
+            if head:
+                begins[uint32(number)] = uint16(thread)
+            if thread < count:
+                run_of[thread] = uint16(number if known else NO_RUN)
+            cuda.syncthreads()
+            low = int32(begins[0]) if found > 0 else int32(0)
+            if begun >= 0 and found == 0:
+                position = position + count
+            elif begun >= 0:
+                # the run that has just ended
+                position = position + low
+                segment, level, base = int64(ids[begun]), level_of(wide_row), begun * columns
+                segment, turn, length = segment if 0 <= segment < segments else int64(-1), int32(warp * 32), int32(position - begun)
+                far_x, far_output, far_w = pointer_at(x, base), pointer_at(output, base), pointer_at(w, base if has_w else int64(0))
+                while turn < int32(wide_row << level):
+                    item = int32(turn + lane)
+                    share, taken = int32(item & int32((1 << level) - 1)), int32(item >> level)
+                    active = taken < wide_row
+                    at, its_rows = (int32(taken * vector), length) if active else (int32(0), int32(0))
+                    fold_far(far_x, far_w, at, at, pitch, share, level, its_rows, begun, segment, g, y, segment * columns + at, correction, given)
+                    left = int32(uint32(its_rows + int32(1 << level) - 1 - share) >> uint32(level))
+                    at = int32(at + share * pitch)
+                    store_far(far_x, far_w, far_output, at, int32(pitch << level), left, segment >= 0, given)
+                    turn = int32(opaque(turn + threads))
+                begun = int64(-1)
+            elif runs == 0:
+                position = stop
+            elif found == 1:
+                begun, position = position + low, position + count
+            else:
+                runs = int32(min(min(runs, int32(found - 1)), int32(most)))
+                end, first = int32(begins[uint32(runs)]), (position + low) * columns
+                base = first & int64(-piece)
+                shift, elements = int32(first - base), int32(int32(end - low) * pitch)
+                begin_copies(x, base, int32(shift + elements), size, staged, 0, thread, threads)
+                if has_w:
+                    begin_copies(w, base, int32(shift + elements), size, staged, w_at, thread, threads)
+                commit_copies()
+                level, turn = level_of(int32(runs * wide_row)), int32(warp * 32)
+                await_rows()
+                cuda.syncthreads()
+                while turn < int32(int32(runs * wide_row) << level):
+                    item = int32(turn + lane)
+                    share, taken = int32(item & int32((1 << level) - 1)), int32(item >> level)
+                    number = half_row_of(taken, reciprocal)
+                    active = number < runs
+                    number, column = (number if active else int32(0)), (int32(taken - number * wide_row) * vector if active else int32(0))
+                    begin = int32(begins[uint32(number)])
+                    length, segment = int32(begins[uint32(number + 1)] - begin), int64(ids[position + begin])
+                    segment = segment if 0 <= segment < segments else int64(-1)
+                    at = int32(shift + int32(begin - low) * pitch + column)
+                    fold_run(
+                        staged, staged, at, int32(w_at + at), pitch, share, level, length if active else int32(0), position + begin,
+                        segment, g, y, segment * columns + column, correction, given,
+                    )  # fmt: skip
+                    if active and share == 0 and segment >= 0:
+                        keep(held, int32(held_at + number * pitch + column), step, given)
+                    turn = int32(opaque(turn + threads))
+                cuda.syncthreads()
+                store_held(
+                    staged, shift, int32(w_at + shift), held, held_at, step, pointer_at(run_of, low), pitch, row_reciprocal, elements, output, first,
+                    thread,
+                )  # fmt: skip
+                position = position + end
 
     return fold_and_broadcast_runs
 

@@ -11,7 +11,7 @@ from ...core.axes import ceil_div
 from ...core.dtypes import BY_NAME
 from ...device.build import opaque
 from ...device.stage import await_copies, commit_copies
-from ...device.vector import LOAD_SHARED, STORE, STORE_STREAM
+from ...device.vector import LOAD_SHARED, STORE
 from ...device.warp import warp_scan
 from ...kernels.elements import accumulator_type
 from ...runtime import jit
@@ -20,6 +20,7 @@ from ..policy import FoldAndBroadcastStaged
 from ..staged_tiling import STAGED_ROWS
 from .columns import FAR
 from .common import half_row_of
+from .held_runs import rows_storer_of
 from .staged import begin_copies
 from .states import heads_behind, run_states_of
 from .sums import open_run_of
@@ -55,11 +56,11 @@ def fold_and_broadcast_staged(
     unsigned = jit.SCALARS["u" + index[1:]]
     close_run, finish_states, element_vjp = open_run.close, fold.finish_states, element_vjp_of(gradient, value)
     has_w, has_g, has_y = len(grad.rows) > 1, len(grad.segments) > 0, len(grad.segments) > 1
-    swapped, warps, piece = grad.over[0] != grad.rows[0], threads // 32, BY_NAME[value].vector
-    load_piece, store_piece, store_vector = LOAD_SHARED[piece], STORE_STREAM[piece], STORE[1 if apart else vector]
+    swapped, warps = grad.over[0] != grad.rows[0], threads // 32
+    store_vector = STORE[1 if apart else vector]
     await_ids, await_rows, before_lane = await_copies(1), await_copies(0), warp_scan(SUM, int32, exclusive=True)
-    run_scalars, scalars, results_size, words_size = open_run.scalars, fold.scalars, vector * grad.results, 4 * piece
-    turn, each = threads * piece, ceil_div(STAGED_ROWS, threads)
+    run_scalars, scalars, results_size = open_run.scalars, fold.scalars, vector * grad.results
+    each, store_rows = ceil_div(STAGED_ROWS, threads), rows_storer_of(value, threads)
     wide_ids = min(each, BY_NAME[index].vector)
     load_ids, heads_among = LOAD_SHARED[wide_ids], heads_behind(each)
 
@@ -89,7 +90,7 @@ def fold_and_broadcast_staged(
         folded = cuda.local.array(results_size, wide)
         some_x, some_w = cuda.local.array(vector, element), cuda.local.array(vector, element)
         some_g, some_y = cuda.local.array(vector, element), cuda.local.array(vector, element)
-        made, words = cuda.local.array(vector, element), cuda.local.array(words_size, element)
+        made = cuda.local.array(vector, element)
         if guard[0] != 0:
             return
         thread, lane, warp, pitch = int32(cuda.threadIdx.x), int32(cuda.laneid), int32(cuda.threadIdx.x >> 5), int32(columns)
@@ -186,9 +187,9 @@ def fold_and_broadcast_staged(
                     if has_y:
                         some_y[v] = y[place + v * distance]
             if swapped:
-                walk(run, staged, int32(w_at + at), at, distance, FAR, pitch, length, first + begin, 0)
+                walk(run, staged, staged, int32(w_at + at), at, distance, FAR, pitch, length, first + begin, 0)
             else:
-                walk(run, staged, at, int32(w_at + at), distance, FAR, pitch, length, first + begin, 0)
+                walk(run, staged, staged, at, int32(w_at + at), distance, FAR, pitch, length, first + begin, 0)
             close_run(run, length, states)
             finish_states(states, length, correction, folded)
             while known and length > 0:
@@ -207,25 +208,7 @@ def fold_and_broadcast_staged(
                 at, length = int32(at + pitch), int32(opaque(length - 1))
             item = int32(opaque(item + threads))
         cuda.syncthreads()
-        # what is stored: from the first head on, by pieces that begin at multiples of 16 bytes, and single elements before and behind these
-        # nothing where no run begins in the tile, since the first head is then the end
-        low, high = int32(begins[uint32(begins_at)] * pitch), int32(end * pitch)
-        start, base = int32(low + (piece - 1) & -piece), first * columns
-        if thread < int32(start - low) and int32(low + thread) < high:
-            output[base + low + thread] = staged[uint32(low + thread)]
-        start = int32(start + thread * piece)
-        while int32(start + 3 * turn + piece) <= high:
-            for k in range(4):
-                load_piece(staged, start + k * turn, words, k * piece)
-            for k in range(4):
-                store_piece(output, base + start + k * turn, words, k * piece)
-            start = int32(opaque(start + 4 * turn))
-        while int32(start + piece) <= high:
-            load_piece(staged, start, words, 0)
-            store_piece(output, base + start, words, 0)
-            start = int32(opaque(start + turn))
-        start = int32(max(int32(high & -piece), low) + thread)
-        if start < high:
-            output[base + start] = staged[uint32(start)]
+        # from the first head on; nothing where no run begins in the tile, since the first head is then the end
+        store_rows(staged, int32(begins[uint32(begins_at)] * pitch), int32(end * pitch), output, first * columns, thread)
 
     return fold_and_broadcast_staged

@@ -212,7 +212,7 @@ def fold_staged(
                 left = int32(uint32(end - begin + shares - 1 - share) >> uint32(level)) if active else int32(0)
                 skipped = share if left > 0 else int32(0)
                 at, here = int32((begin + skipped) * row_size + column * together), first + position + begin + share
-                walk(run, held, at, at + other_rows, apart, int32(row_size - column - 1), row_step, left, here, level)
+                walk(run, held, held, at, at + other_rows, apart, int32(row_size - column - 1), row_step, left, here, level)
                 close_shared(run, share, shares, left, int32(end - begin), states)
                 its_rows = int32(end - begin)
                 # only these lanes may have the first or the last run of the stage

@@ -1,4 +1,4 @@
-"""How a lane folds rows that lie in shared memory, batch by batch."""
+"""How a lane folds rows that lie in shared memory or in global memory, batch by batch."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from numba.cuda.types import int32, int64, uint32
 
 from ...algebra import monoid_of
 from ...device.build import opaque
-from ...device.vector import LOAD_SHARED
+from ...device.vector import LOAD_ONCE, LOAD_SHARED
 from ...runtime import jit
 from .sums import open_run_of
 
 
 @functools.cache
-def staged_loader(vector: int, apart: bool) -> Any:
-    """``load(staged, at, distance, reach, batch, k)``: ``vector`` elements of shared memory, neighbours or ``distance`` elements ``apart``.
+def staged_loader(vector: int, apart: bool, shared: bool = True) -> Any:
+    """``load(staged, at, distance, reach, batch, k)``: ``vector`` elements of ``shared`` memory, neighbours or ``distance`` elements ``apart``.
 
-    Of those more than ``reach`` elements from the first one, the one at ``reach`` is loaded instead.
+    Of those more than ``reach`` elements from the first one, the one at ``reach`` is loaded instead. Memory that is not shared is global, and no
+    thread may write it during the kernel.
     """
-    load_vector = LOAD_SHARED[1 if apart else vector]
+    load_vector = (LOAD_SHARED if shared else LOAD_ONCE)[1 if apart else vector]
 
     @jit.device
     def load(staged: Any, at: Any, distance: Any, reach: Any, batch: Any, k: Any) -> None:
@@ -35,24 +36,26 @@ def staged_loader(vector: int, apart: bool) -> Any:
 
 
 @functools.cache
-def run_walker_of(monoid: str, value: str, vector: int, result: str, rows: int, operands: int = 1, apart: bool = False) -> Any:
-    """``walk(run, staged, at, other_at, distance, reach, row_step, left, here, level)`` makes a run of ``left`` rows in shared memory.
+def run_walker_of(
+    monoid: str, value: str, vector: int, result: str, rows: int, operands: int = 1, apart: bool = False, shared: bool = True
+) -> Any:  # fmt: skip
+    """``walk(run, staged, other, at, other_at, distance, reach, row_step, left, here, level)`` makes a run of ``left`` rows.
 
-    A row has ``vector`` elements from ``staged[at]`` on, and of two ``operands`` as many from ``staged[other_at]`` on: neighbours, or ``distance``
-    elements ``apart``, the last at ``reach`` at most. Rows are ``row_step`` elements and 2^``level`` positions apart, from position ``here`` on. A
-    lane loads ``rows`` rows before it uses the first; where fewer are left, it loads the last one again. So it loads the first one even if none is
-    left.
+    A row has ``vector`` elements from ``staged[at]`` on, and of two ``operands`` as many from ``other[other_at]`` on: neighbours, or ``distance``
+    elements ``apart``, the last at ``reach`` at most; see :func:`staged_loader`. Rows are ``row_step`` elements and 2^``level`` positions apart, from
+    position ``here`` on. A lane loads ``rows`` rows before it uses the first; where fewer are left, it loads the last one again. So it loads the
+    first one even if none is left.
     """
     open_run, uses_positions, paired = open_run_of(monoid, value, vector, result), monoid_of(monoid).uses_positions, operands > 1
     recentre, begin_rows = open_run.recentre, open_run.begin_batch(rows, uses_positions)
     append_whole = open_run.append_batch(rows, uses_positions, settled=True)
     append_some = open_run.append_batch(rows - 1, uses_positions, counted=True, settled=True)
-    load, element, whole, batch_size = staged_loader(vector, apart), jit.SCALARS[value], (1 << rows) - 1, rows * vector
+    load, element, whole, batch_size = staged_loader(vector, apart, shared), jit.SCALARS[value], (1 << rows) - 1, rows * vector
     others_size = batch_size if paired else 1
 
     @jit.device
     def walk(
-        run: Any, staged: Any, at: Any, other_at: Any, distance: Any, reach: Any, row_step: Any, left: Any, here: Any, level: Any
+        run: Any, staged: Any, other: Any, at: Any, other_at: Any, distance: Any, reach: Any, row_step: Any, left: Any, here: Any, level: Any
     ) -> None:  # fmt: skip
         batch = cuda.local.array(batch_size, element)
         others = cuda.local.array(others_size, element)
@@ -64,7 +67,7 @@ def run_walker_of(monoid: str, value: str, vector: int, result: str, rows: int, 
             ahead = int32(max(min(int32(u), int32(left - 1)), int32(0)) * row_step)
             load(staged, at + ahead, distance, reach, batch, u * vector)
             if paired:
-                load(staged, other_at + ahead, distance, reach, others, u * vector)
+                load(other, other_at + ahead, distance, reach, others, u * vector)
         begin_rows(run, batch, others, positions, here, left)
         left, mark = int32(left - rows), int32(length - 8 * rows)
         while left > 0:
@@ -77,13 +80,13 @@ def run_walker_of(monoid: str, value: str, vector: int, result: str, rows: int, 
                     ahead = int32(min(int32(u), int32(left - 1)) * row_step)
                     load(staged, at + ahead, distance, reach, batch, u * vector)
                     if paired:
-                        load(staged, other_at + ahead, distance, reach, others, u * vector)
+                        load(other, other_at + ahead, distance, reach, others, u * vector)
                 append_some(run, batch, others, positions, here, left, rows)
             else:
                 for u in range(rows):
                     load(staged, at + u * row_step, distance, reach, batch, u * vector)
                     if paired:
-                        load(staged, other_at + u * row_step, distance, reach, others, u * vector)
+                        load(other, other_at + u * row_step, distance, reach, others, u * vector)
                 # each time that the number of rows has doubled
                 if left == mark:
                     recentre(run, int32(length - left))

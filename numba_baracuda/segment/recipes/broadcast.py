@@ -244,6 +244,8 @@ def _flat(
         "broadcast_flat", policy.threads_per_block, policy.min_blocks_per_multiprocessor, vector=vector, unit=rows.vector, span=span,
         items_per_thread=policy.items_per_thread, **common, **constants(policy),
     )  # fmt: skip
+    if common["guarded"]:
+        policy = replace(policy, tile_elements=policy.guarded_tiles * policy.tile_elements)
     tile = broadcast_tile(policy, elements, vector, target.multiprocessors)
     tile_rows = rows_met(tile, columns)
     del arguments["permutation"]

@@ -193,9 +193,8 @@ def _staged(
     """The launch of rows by way of shared memory, its tiling, and the slots of statuses, if its blocks look back; None where rows are not for it.
 
     Contiguous rows that are not wide are for it. But of ``narrow`` ones, whose policy that is, those in long runs are only with sums about a pivot;
-    those in short runs only with sums about any pivot, which divide for each run, and where a lane has all columns. Where many columns lie apart, and
-    states have several scalars, only runs that are short in the mean are. Of wide rows those are that are neither vectors nor halves, with sums about
-    any pivot or states of more than two scalars.
+    those in short runs only with sums about any pivot, which divide for each run, and where a lane has all columns. See :func:`_stages_pay`. Of wide
+    rows those are that are neither vectors nor halves, with sums about any pivot or states of more than two scalars.
     """
     value, monoid, order = BY_NAME[descriptor.element], fold.monoid, fold.order
     direct = order.packed and not (order.row_index or monoid.foreign) and fold.cleared == NULL
@@ -210,10 +209,8 @@ def _staged(
     row_bytes, id_bytes = plain(descriptor.row_size) * (2 if fold.other else 1), BY_NAME[order.index].itemsize
     width = ceil_div(rows.columns, vector)
     stage = staged_rows(plan, row_bytes, id_bytes, value.itemsize, descriptor.num_inputs, target.multiprocessors)
-    fits = row_bytes < plan.wide_row_bytes
-    if apart and monoid.heavy and rows.columns > plan.heavy_columns_apart:
-        fits = fits and descriptor.num_inputs < plan.apart_segment_rows * descriptor.num_segments
-    elif many and rows.vector < value.vector:
+    fits = row_bytes < plan.wide_row_bytes and _stages_pay(plan, descriptor, monoid, apart)
+    if many and rows.vector < value.vector:
         fits = fits or width <= plan.max_vectors
     if not (fits and stage):
         return None
@@ -231,6 +228,22 @@ def _staged(
     blocks, threads, _ = _launch(tiling, descriptor, fold)
     states = width * vector * monoid.width * BY_NAME[fold.state_of(value.name)].itemsize
     return Launch(spec, (blocks, threads, staged_bytes(plan, stage, row_bytes, id_bytes, states)), arguments), tiling, statuses
+
+
+def _stages_pay(plan: policy.FoldStaged, descriptor: SegmentDescriptor, monoid: KernelMonoid, apart: bool) -> bool:
+    """Whether rows that are not wide are folded faster by way of shared memory.
+
+    States of several scalars are in short segments, and in others if rows have few bytes or are pairs, and few columns where they lie ``apart``; but
+    not about a pivot that rows choose, of which a group of threads chooses one for more rows, and never such doubles. States of one scalar are,
+    unless rows are halves of some width.
+    """
+    value, row_bytes = BY_NAME[descriptor.element], plain(descriptor.row_size)
+    if not monoid.heavy:
+        return value.itemsize > 2 or row_bytes < plan.wide_halves_bytes
+    chosen, spread = monoid.choose_pivot is not None, apart and plain(descriptor.embedding_dim) > plan.heavy_columns_apart
+    if (chosen and value.itemsize == 8) or (not (spread or chosen) and (monoid.pairs or row_bytes < plan.heavy_row_bytes)):
+        return not chosen
+    return descriptor.num_inputs * descriptor.row_size <= plan.short_segment_bytes * descriptor.num_segments
 
 
 def ragged(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ...algebra import monoid_of
@@ -13,8 +14,8 @@ from ...core.policy import constants, tuned
 from ...core.sizes import plain
 from .. import policy_of
 from ..policy import FoldAndBroadcast, FoldNarrow
-from ..staged_tiling import staged_runs_bytes, staged_runs_columns, staged_runs_rows
-from ..tiling import Tiling, half_reciprocal_of
+from ..staged_tiling import held_bytes, held_rows, staged_runs_bytes, staged_runs_columns, staged_runs_rows
+from ..tiling import Tiling, half_reciprocal_of, vector_for
 from .common import Rows, is_flat, kernel_spec, taken
 from .order import Order
 
@@ -38,34 +39,18 @@ def fold_and_broadcast(
     """The launches that look for a long segment, which sets ``LONG``, and fold and store rows at once where there is none; no launches where these do
     not serve, or where rows are few or segments long in the mean.
     """
-    plan, n, segments, columns = tuned(FoldAndBroadcast()), descriptor.num_inputs, descriptor.num_segments, descriptor.embedding_dim
-    if n > plan.max_segment_rows * segments or n * descriptor.row_size < plan.min_bytes:
+    n, segments, columns = descriptor.num_inputs, descriptor.num_segments, descriptor.embedding_dim
+    if n * descriptor.row_size < tuned(FoldAndBroadcast()).min_bytes or descriptor.row_size <= tuned(FoldNarrow()).max_row_bytes:
         return []
-    read = Rows(descriptor, *[layouts[name] for name in [*gradient.rows, output]])
-    if not _serves(op, descriptor, layouts, gradient, order, read):
+    if not _serves(op, descriptor, layouts, gradient, order, Rows(descriptor, *[layouts[name] for name in [*gradient.rows, output]])):
         return []
-    rows = Rows(descriptor, *[layouts[name] for name in [*gradient.rows, *gradient.segments, output]])
-    spread = rows.spread(range(plan.columns_apart, 1, -1))
-    rows, apart = spread or rows, spread is not None
     operands = [*gradient.rows, *[NULL] * (2 - len(gradient.rows)), *gradient.segments, *[NULL] * (2 - len(gradient.segments))]
     arguments: dict[str, Any] = {
         **dict(zip(("x", "w", "g", "y"), operands, strict=True)), "ids": order.ids, "guard": LONG.name, "output": output, "rows": n,
         "columns": columns, "segments": segments, "correction": taken(descriptor, monoid_of(gradient.fold)),
     }  # fmt: skip
-    if rows.vector == 1 or columns < (plan.min_columns_apart if apart else plan.min_columns):
-        return _staged(descriptor, target, gradient, order, arguments)
-    if not apart:
-        rows.vector = min(rows.vector, max(1, plan.vector_bytes // BY_NAME[descriptor.element].itemsize))
-    shape = Tiling(n, columns, rows.vector, plan.tile_rows, plan.threads_per_block, plan.max_group_threads)
-    blocks = max(1, plan.grid_blocks_per_multiprocessor * target.multiprocessors // shape.chunks)
-    tile = max(1, min(plan.tile_rows, ceil_div(n, blocks * shape.groups)))
-    spec = kernel_spec(
-        "fold_and_broadcast_runs", plan.threads_per_block, gradient=gradient.name, value=descriptor.element, index=order.index, vector=rows.vector,
-        lanes=shape.lanes, apart=apart, **constants(plan),
-    )  # fmt: skip
-    arguments |= {"tile": tile, "chunks": shape.chunks}
-    launch = Launch(spec, (ceil_div(n, tile * shape.groups) * shape.chunks, plan.threads_per_block, 0), arguments)
-    return [*_look(descriptor, order, plan.long_rows), launch]
+    made = _staged(descriptor, target, gradient, order, arguments) or _held(descriptor, target, gradient, order, arguments)
+    return [*_look(descriptor, order, made[1]), made[0]] if made else []
 
 
 def _look(descriptor: SegmentDescriptor, order: Order, span: int) -> list[Step]:
@@ -76,14 +61,45 @@ def _look(descriptor: SegmentDescriptor, order: Order, span: int) -> list[Step]:
     return [Clear(LONG.name), look]
 
 
-def _staged(descriptor: SegmentDescriptor, target: Target, gradient: Gradient, order: Order, arguments: dict[str, Any]) -> list[Step]:
-    """The same launches for rows that are too narrow for groups, by way of shared memory; none for rows of which a lane has several at a time."""
+def _held(descriptor: SegmentDescriptor, target: Target, gradient: Gradient, order: Order, arguments: dict[str, Any]) -> tuple[Launch, int] | None:
+    """The launch of a block that holds segments of rows that are vectors and not narrow, and the rows of which an id may have twice as many.
+
+    None where segments are too long in the mean.
+    """
+    plan = policy_of.fold_and_broadcast(target, descriptor.element, monoid_of(gradient.fold))
+    value, columns = BY_NAME[descriptor.element], plain(descriptor.embedding_dim)
+    row_bytes, given_bytes = plain(descriptor.row_size) * len(gradient.rows), columns * gradient.given * BY_NAME[value.accumulator].itemsize
+    unit = vector_for(value.itemsize, columns)
+    if row_bytes <= plan.narrow_row_bytes or unit == 1:
+        return None
+    tile, room, most = held_rows(plan, row_bytes, given_bytes, descriptor.num_inputs, descriptor.num_segments)
+    if not room:
+        return None
+    vector = min(unit, max(1, plan.vector_bytes // value.itemsize))
+    spec = kernel_spec(
+        "fold_and_broadcast_runs", plan.threads_per_block, plan.min_blocks_per_multiprocessor, gradient=gradient.name, value=value.name,
+        index=order.index, vector=vector, unit=unit, **constants(plan),
+    )  # fmt: skip
+    width = columns // vector
+    arguments |= {
+        "tile": tile, "room": room, "most": most, "width": width, "reciprocal": half_reciprocal_of(width),
+        "row_reciprocal": half_reciprocal_of(columns),
+    }  # fmt: skip
+    config = ceil_div(descriptor.num_inputs, tile), plan.threads_per_block, held_bytes(room, row_bytes, len(gradient.rows), most, given_bytes)
+    return Launch(spec, config, arguments), max(room, plan.long_bytes // row_bytes)
+
+
+def _staged(descriptor: SegmentDescriptor, target: Target, gradient: Gradient, order: Order, arguments: dict[str, Any]) -> tuple[Launch, int] | None:
+    """The same of a block that has all rows of a tile, which are narrow, or no vectors and not wide; None where segments are long in the mean."""
     plan, value = policy_of.fold_and_broadcast_staged(target, descriptor.element, monoid_of(gradient.fold)), BY_NAME[descriptor.element]
-    n = descriptor.num_inputs
-    row_bytes, id_bytes, columns = plain(descriptor.row_size) * len(gradient.rows), BY_NAME[order.index].itemsize, plain(descriptor.embedding_dim)
-    few = n < plan.min_segment_rows * descriptor.num_segments
-    if few or not order.packed or descriptor.row_size <= tuned(FoldNarrow()).max_row_bytes or row_bytes > plan.max_row_bytes:
-        return []
+    n, segments, columns = descriptor.num_inputs, descriptor.num_segments, plain(descriptor.embedding_dim)
+    row_bytes, id_bytes = plain(descriptor.row_size) * len(gradient.rows), BY_NAME[order.index].itemsize
+    if not order.packed or n < plan.min_segment_rows * segments or n > plan.max_segment_rows * segments:
+        return None
+    if row_bytes > plan.max_row_bytes:
+        if row_bytes > plan.odd_row_bytes or vector_for(value.itemsize, columns) > 1:
+            return None
+        plan = replace(plan, stage_bytes=plan.odd_stage_bytes)
     tile, reach = staged_runs_rows(plan, row_bytes, id_bytes, value.itemsize)
     width, vector, apart = staged_runs_columns(plan, columns)
     spec = kernel_spec(
@@ -91,5 +107,5 @@ def _staged(descriptor: SegmentDescriptor, target: Target, gradient: Gradient, o
         index=order.index, vector=vector, apart=apart, **constants(plan),
     )  # fmt: skip
     arguments |= {"tile": tile, "reach": reach, "width": width, "reciprocal": half_reciprocal_of(width)}
-    launch = Launch(spec, (ceil_div(n, tile), plan.threads_per_block, staged_runs_bytes(tile, reach, row_bytes, id_bytes)), arguments)
-    return [*_look(descriptor, order, plan.long_rows), launch]
+    config = ceil_div(n, tile), plan.threads_per_block, staged_runs_bytes(tile, reach, row_bytes, id_bytes)
+    return Launch(spec, config, arguments), plan.long_rows

@@ -1,0 +1,201 @@
+"""What launches share that fold the rows of runs and store what becomes of them: how lanes fold a run, and how a block stores rows it holds."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from numba import cuda
+from numba.cuda.types import int32, int64, uint32
+
+from ...algebra.gradients import GRADIENTS
+from ...core.dtypes import BY_NAME
+from ...device.build import opaque
+from ...device.vector import LOAD_ONCE, LOAD_SHARED, STORE_STREAM
+from ...kernels.batch import state_accessors
+from ...kernels.elements import accumulator_type
+from ...runtime import jit
+from .columns import FAR
+from .common import half_row_of
+from .states import run_states_of
+from .sums import open_run_of
+from .vjp import vjp_parts_of
+from .walk import run_walker_of
+
+#: the run of a row whose id is out of range
+NO_RUN = 0xFFFF
+
+
+@functools.cache
+def rows_storer_of(value: str, threads: int) -> Any:
+    """``store_rows(staged, low, high, output, base, thread)``: a block of ``threads`` stores elements ``low`` to ``high`` of shared memory.
+
+    Element k goes to ``output[base + k]``, by 16 bytes, and single elements before and behind these. Both arrays begin at multiples of 16 bytes, and
+    ``base`` is one.
+    """
+    element, piece = jit.SCALARS[value], BY_NAME[value].vector
+    load_piece, store_piece, turn, words_size = LOAD_SHARED[piece], STORE_STREAM[piece], threads * piece, 4 * piece
+
+    @jit.device
+    def store_rows(staged: Any, low: Any, high: Any, output: Any, base: Any, thread: Any) -> None:
+        words, start = cuda.local.array(words_size, element), int32(low + (piece - 1) & -piece)
+        if thread < int32(start - low) and int32(low + thread) < high:
+            output[base + low + thread] = staged[uint32(low + thread)]
+        start = int32(start + thread * piece)
+        while int32(start + 3 * turn + piece) <= high:
+            for k in range(4):
+                load_piece(staged, start + k * turn, words, k * piece)
+            for k in range(4):
+                store_piece(output, base + start + k * turn, words, k * piece)
+            start = int32(opaque(start + 4 * turn))
+        while int32(start + piece) <= high:
+            load_piece(staged, start, words, 0)
+            store_piece(output, base + start, words, 0)
+            start = int32(opaque(start + turn))
+        start = int32(max(int32(high & -piece), low) + thread)
+        if start < high:
+            output[base + start] = staged[uint32(start)]
+
+    return store_rows
+
+
+@functools.cache
+def run_folder_of(gradient: str, value: str, vector: int, rows: int, shared: bool) -> Any:
+    """``fold_run(x, w, at, w_at, row_size, share, level, length, here, segment, g, y, place, correction, given)``.
+
+    Folds ``vector`` columns of a run of ``length`` rows, from ``x[at]`` and ``w[w_at]`` on, both in ``shared`` or in global memory, and sets
+    ``given[4 · v]`` and the three behind it to what elements of column v are given; or does not, if the ``segment`` is out of range, which is −1.
+    2^``level`` neighbouring lanes share the rows, of which this one has every 2^``level``-th, from number ``share`` on. All lanes of the warp call
+    it, those without a run with a ``length`` of 0. A lane loads ``rows`` rows before it uses the first. The first row is at position ``here``; what
+    its segment has begins at ``g[place]`` and ``y[place]``.
+    """
+    element, wide, grad, state = jit.SCALARS[value], accumulator_type(value), GRADIENTS[gradient], BY_NAME[value].accumulator
+    fold, open_run = run_states_of(grad.fold, value, vector, state), open_run_of(grad.fold, value, vector, state)
+    walk = run_walker_of(grad.fold, value, vector, state, rows, len(grad.over), shared=shared)
+    begin_run, close_shared, finish_states = open_run.begin, open_run.close_shared, fold.finish_states
+    run_scalars, scalars, results, results_size = open_run.scalars, fold.scalars, grad.results, vector * grad.results
+    prepare, put = vjp_parts_of(gradient, value)[0], state_accessors(4)[1]
+    has_g, has_y, swapped = len(grad.segments) > 0, len(grad.segments) > 1, grad.over[0] != grad.rows[0]
+
+    @jit.device
+    def fold_run(
+        x: Any, w: Any, at: Any, w_at: Any, row_size: Any, share: Any, level: Any, length: Any, here: Any, segment: Any,
+        g: Any, y: Any, place: Any, correction: Any, given: Any,
+    ) -> None:  # fmt: skip
+        run, states = cuda.local.array(run_scalars, wide), cuda.local.array(scalars, wide)
+        folded, some_g, some_y = cuda.local.array(results_size, wide), cuda.local.array(vector, element), cuda.local.array(vector, element)
+        shares = int32(1 << level)
+        left, row_step = int32(uint32(length + shares - 1 - share) >> uint32(level)), int32(row_size << level)
+        if (has_g or has_y) and segment >= 0:
+            for v in range(vector):
+                if has_g:
+                    some_g[v] = g[place + v]
+                if has_y:
+                    some_y[v] = y[place + v]
+        begin_run(run, here)
+        if left > 0:
+            at, w_at = int32(at + share * row_size), int32(w_at + share * row_size)
+            if swapped:
+                walk(run, w, x, w_at, at, 0, FAR, row_step, left, here + share, level)
+            else:
+                walk(run, x, w, at, w_at, 0, FAR, row_step, left, here + share, level)
+        close_shared(run, share, shares, left, length, states)
+        finish_states(states, length, correction, folded)
+        if level > 0:
+            for k in range(results_size):
+                folded[k] = cuda.shfl_sync(-1, folded[k], int32(cuda.laneid) - share)
+        if segment >= 0:
+            for v in range(vector):
+                q = folded[v * results + 1] if results > 1 else wide(0)
+                put(given, 4 * v, 1, prepare(some_g, some_y, v, folded[v * results], q))
+
+    return fold_run
+
+
+@functools.cache
+def far_storer_of(gradient: str, value: str, vector: int, rows: int) -> Any:
+    """``store_far(x, w, output, at, row_step, left, known, given)``: ``left`` rows of a lane, ``row_step`` elements apart, in global memory.
+
+    Columns and ``given`` as in :func:`run_folder_of`. Stores zeros unless the segment is ``known``.
+    """
+    element, grad, apply, get = jit.SCALARS[value], GRADIENTS[gradient], vjp_parts_of(gradient, value)[1], state_accessors(4)[0]
+    load, store, has_w, size = LOAD_ONCE[vector], STORE_STREAM[vector], len(grad.rows) > 1, rows * vector
+
+    @jit.device
+    def store_far(x: Any, w: Any, output: Any, at: Any, row_step: Any, left: Any, known: Any, given: Any) -> None:
+        batch, others = cuda.local.array(size, element), cuda.local.array(size, element)
+        while left > 0:
+            for u in range(rows):
+                ahead = int32(min(int32(u), int32(left - 1)) * row_step)
+                load(x, at + ahead, batch, u * vector)
+                if has_w:
+                    load(w, at + ahead, others, u * vector)
+            for u in range(rows):
+                if u < left:
+                    for v in range(vector):
+                        k = u * vector + v
+                        batch[k] = apply(batch, others, k, int64(0), get(given, 4 * v, 1)) if known else element(0)
+                    store(output, int32(at + u * row_step), batch, u * vector)
+            at, left = int32(at + rows * row_step), int32(opaque(left - rows))
+
+    return store_far
+
+
+def used_of(gradient: str) -> tuple[int, ...]:
+    """Which of g, y, p and q, by number, the elements of a column are given: as many as ``Gradient.given``."""
+    grad = GRADIENTS[gradient]
+    there = (len(grad.segments) > 0, len(grad.segments) > 1, grad.results > 0, grad.results > 1)
+    return tuple(k for k, given in enumerate(there) if given)
+
+
+@functools.cache
+def held_given_of(gradient: str, value: str, vector: int, unit: int, threads: int) -> tuple[Any, Any]:
+    """``keep(held, at, step, given)`` and ``store_held(staged, at, w_at, held, held_at, step, runs, pitch, reciprocal, count, output, base,
+    thread)``.
+
+    The first puts what the elements of a lane's columns are given into shared memory: number k of what is used from ``held[at + k · step]`` on.
+    With the second a block of ``threads`` stores what becomes of ``count`` elements from ``staged[at]`` and ``staged[w_at]`` on, from
+    ``output[base]`` on, ``unit`` at a time, which are elements of one row. ``runs`` has the number of the run of each row of ``pitch`` elements, or
+    ``NO_RUN``, whose elements are zeros; ``reciprocal``: :func:`~..tiling.half_reciprocal_of` them.
+    """
+    element, wide, apply, has_w = jit.SCALARS[value], accumulator_type(value), vjp_parts_of(gradient, value)[1], len(GRADIENTS[gradient].rows) > 1
+    used, width = used_of(gradient), min(unit, 128 // accumulator_type(value).bitwidth)
+    count_used, size, get = len(used), 4 * unit, state_accessors(4)[0]
+    load, load_given, store = LOAD_SHARED[unit], LOAD_SHARED[width], STORE_STREAM[unit]
+    place_of = (*used, *[0] * (4 - len(used)))
+
+    @jit.device
+    def keep(held: Any, at: Any, step: Any, given: Any) -> None:
+        for k in range(count_used):
+            for v in range(vector):
+                held[uint32(at + k * step + v)] = given[4 * v + place_of[k]]
+
+    @jit.device
+    def store_held(
+        staged: Any, at: Any, w_at: Any, held: Any, held_at: Any, step: Any, runs: Any, pitch: Any, reciprocal: Any, count: Any, output: Any,
+        base: Any, thread: Any,
+    ) -> None:  # fmt: skip
+        batch, others, given = cuda.local.array(unit, element), cuda.local.array(unit, element), cuda.local.array(size, wide)
+        k = int32(thread * unit)
+        for each in range(size):
+            given[each] = wide(0)
+        while k < count:
+            row = half_row_of(k, reciprocal)
+            run = int32(runs[uint32(row)])
+            load(staged, at + k, batch, 0)
+            if has_w:
+                load(staged, w_at + k, others, 0)
+            if run != NO_RUN:
+                place = int32(held_at + int32(run - row) * pitch + k)
+                for each in range(count_used):
+                    for v in range(0, unit, width):
+                        load_given(held, place + each * step + v, given, place_of[each] * unit + v)
+                for v in range(unit):
+                    batch[v] = apply(batch, others, v, int64(0), get(given, v, unit))
+            else:
+                for v in range(unit):
+                    batch[v] = element(0)
+            store(output, base + k, batch, 0)
+            k = int32(opaque(k + threads * unit))
+
+    return keep, store_held
