@@ -199,6 +199,9 @@ KNOWN: dict[str, dict[str, str]] = {
         "fold_and_broadcast_staged.fold_and_broadcast_staged: guard: int32(number - lane) < runs in if int32(number - lane) < runs:":
             "saves what a warp does for runs that there are not",
     },
+    "segment/held_runs": {
+        "run_folder_of.fold_run: guard: level > 0 in if level > 0:": "saves to exchange results where no lanes share a run",
+    },
     "segment/staged": {
         "begin_copies: guard: left > 0 in if left > 0:": "saves to look at each element that a lane has not",
         "fold_staged.fold_staged: guard: turn < first_end in if turn < first_end or turn >= last_begin:":
