@@ -287,10 +287,12 @@ def _specs(monoid: nb.Monoid, element: str) -> list[KernelSpec]:
                 SegmentReduceDescriptor("segment_reduce", 1 << 20, columns, 1 << 14, element, fold_by=monoid, is_sorted=is_sorted),
                 lambda operand, descriptor: rows_of(operand, descriptor),
             ))  # fmt: skip
-    problems.append((
-        SegmentReduceDescriptor("segment_reduce", 1 << 20, 16, 4, element, fold_by=monoid, is_sorted=False),
-        lambda operand, descriptor: rows_of(operand, descriptor),
-    ))  # fmt: skip
+    # few segments, and so many rows that blocks leave carries
+    for rows, columns, segments, is_sorted in ((1 << 20, 16, 4, False), (1 << 26, 128, 1 << 14, True)):
+        problems.append((
+            SegmentReduceDescriptor("segment_reduce", rows, columns, segments, element, fold_by=monoid, is_sorted=is_sorted),
+            lambda operand, descriptor: rows_of(operand, descriptor),
+        ))  # fmt: skip
     along: list[tuple[tuple[int, ...], int]] = [((1 << 14, 1 << 14), 1), ((1 << 14, 1 << 14), 0), ((4, 1 << 26), 1), ((1 << 22, 16), 1)]
     for shape, axis in along:
         for descriptor in (
