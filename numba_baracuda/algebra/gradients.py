@@ -55,9 +55,10 @@ class Gradient:
         return monoid_of(self.fold).results if self.fold else 0
 
     @property
-    def given(self) -> int:
-        """How many numbers the elements of a segment's column are given: of what its segment has, and results."""
-        return len(self.segments) + self.results
+    def given(self) -> tuple[int, ...]:
+        """Which of g, y, p and q, by number, the elements of a segment's column are given."""
+        there = (len(self.segments) > 0, len(self.segments) > 1, self.results > 0, self.results > 1)
+        return tuple(k for k, given in enumerate(there) if given)
 
     @property
     def gathered(self) -> int:

@@ -153,7 +153,7 @@ class FoldStaged(Policy):
     """``fold_staged``: a warp walks a tile of contiguous rows by way of shared memory.
 
     What a lane does once for each run of a stage takes long where a stage has few rows, so wide rows are not for it. Where runs are long, groups of
-    threads are as fast.
+    threads are faster with some states.
     """
 
     threads_per_block: int = compiled(128, THREADS)

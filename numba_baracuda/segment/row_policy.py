@@ -114,7 +114,7 @@ class FoldAndBroadcast(Policy):
 
 @dataclass(frozen=True)
 class FoldAndBroadcastStaged(Policy):
-    """``fold_and_broadcast_staged``: a block does so by way of shared memory, where rows are narrow. Computed, not timed."""
+    """``fold_and_broadcast_staged``: a block does so with all rows of a tile at a time, where they are narrow or no vectors."""
 
     threads_per_block: int = compiled(256, THREADS)
     items_per_thread: int = compiled(4, (2, 4, 8))  #: rows that a thread loads from shared memory before it uses the first
@@ -125,7 +125,8 @@ class FoldAndBroadcastStaged(Policy):
     odd_stage_bytes: int = 32 << 10  #: ``stage_bytes`` where rows have more than ``max_row_bytes``
     columns_per_thread: int = chosen(3, 1, 2, 3)  #: most columns of a thread
     min_blocks_per_multiprocessor: int = 0
-    long_rows: int = chosen(64, 16, 32, 64, 128)  #: with an id of so many rows, or twice as many, other launches do the work: they lie behind a tile
+    #: With an id of twice as many rows, or fewer but more than so many, other launches do the work; behind a tile is room for twice as many.
+    long_rows: int = chosen(64, 16, 32, 64, 128)
     max_segment_rows: float = 24.0  #: with more rows for each segment in the mean, a fold and a broadcast are faster
 
 

@@ -1,4 +1,4 @@
-"""What launches share that fold the rows of runs and store what becomes of them: how lanes fold a run, and how a block stores rows it holds."""
+"""How lanes fold a run and store what becomes of it, and how a block stores the rows of runs that it holds."""
 
 from __future__ import annotations
 
@@ -24,39 +24,6 @@ from .walk import run_walker_of
 
 #: the run of a row whose id is out of range
 NO_RUN = 0xFFFF
-
-
-@functools.cache
-def rows_storer_of(value: str, threads: int) -> Any:
-    """``store_rows(staged, low, high, output, base, thread)``: a block of ``threads`` stores elements ``low`` to ``high`` of shared memory.
-
-    Element k goes to ``output[base + k]``, by 16 bytes, and single elements before and behind these. Both arrays begin at multiples of 16 bytes, and
-    ``base`` is one.
-    """
-    element, piece = jit.SCALARS[value], BY_NAME[value].vector
-    load_piece, store_piece, turn, words_size = LOAD_SHARED[piece], STORE_STREAM[piece], threads * piece, 4 * piece
-
-    @jit.device
-    def store_rows(staged: Any, low: Any, high: Any, output: Any, base: Any, thread: Any) -> None:
-        words, start = cuda.local.array(words_size, element), int32(low + (piece - 1) & -piece)
-        if thread < int32(start - low) and int32(low + thread) < high:
-            output[base + low + thread] = staged[uint32(low + thread)]
-        start = int32(start + thread * piece)
-        while int32(start + 3 * turn + piece) <= high:
-            for k in range(4):
-                load_piece(staged, start + k * turn, words, k * piece)
-            for k in range(4):
-                store_piece(output, base + start + k * turn, words, k * piece)
-            start = int32(opaque(start + 4 * turn))
-        while int32(start + piece) <= high:
-            load_piece(staged, start, words, 0)
-            store_piece(output, base + start, words, 0)
-            start = int32(opaque(start + turn))
-        start = int32(max(int32(high & -piece), low) + thread)
-        if start < high:
-            output[base + start] = staged[uint32(start)]
-
-    return store_rows
 
 
 @functools.cache
@@ -141,13 +108,6 @@ def far_storer_of(gradient: str, value: str, vector: int, rows: int) -> Any:
     return store_far
 
 
-def used_of(gradient: str) -> tuple[int, ...]:
-    """Which of g, y, p and q, by number, the elements of a column are given: as many as ``Gradient.given``."""
-    grad = GRADIENTS[gradient]
-    there = (len(grad.segments) > 0, len(grad.segments) > 1, grad.results > 0, grad.results > 1)
-    return tuple(k for k, given in enumerate(there) if given)
-
-
 @functools.cache
 def held_given_of(gradient: str, value: str, vector: int, unit: int, threads: int) -> tuple[Any, Any]:
     """``keep(held, at, step, given)`` and ``store_held(staged, at, w_at, held, held_at, step, runs, pitch, reciprocal, count, output, base,
@@ -159,7 +119,7 @@ def held_given_of(gradient: str, value: str, vector: int, unit: int, threads: in
     ``NO_RUN``, whose elements are zeros; ``reciprocal``: :func:`~..tiling.half_reciprocal_of` them.
     """
     element, wide, apply, has_w = jit.SCALARS[value], accumulator_type(value), vjp_parts_of(gradient, value)[1], len(GRADIENTS[gradient].rows) > 1
-    used, width = used_of(gradient), min(unit, 128 // accumulator_type(value).bitwidth)
+    used, width = GRADIENTS[gradient].given, min(unit, 128 // accumulator_type(value).bitwidth)
     count_used, size, get = len(used), 4 * unit, state_accessors(4)[0]
     load, load_given, store = LOAD_SHARED[unit], LOAD_SHARED[width], STORE_STREAM[unit]
     place_of = (*used, *[0] * (4 - len(used)))

@@ -241,8 +241,10 @@ def _stages_pay(plan: policy.FoldStaged, descriptor: SegmentDescriptor, monoid: 
     if not monoid.heavy:
         return value.itemsize > 2 or row_bytes < plan.wide_halves_bytes
     chosen, spread = monoid.choose_pivot is not None, apart and plain(descriptor.embedding_dim) > plan.heavy_columns_apart
-    if (chosen and value.itemsize == 8) or (not (spread or chosen) and (monoid.pairs or row_bytes < plan.heavy_row_bytes)):
-        return not chosen
+    if chosen and value.itemsize == 8:
+        return False
+    if not (chosen or spread) and (monoid.pairs or row_bytes < plan.heavy_row_bytes):
+        return True
     return descriptor.num_inputs * descriptor.row_size <= plan.short_segment_bytes * descriptor.num_segments
 
 

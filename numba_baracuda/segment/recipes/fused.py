@@ -68,7 +68,7 @@ def _held(descriptor: SegmentDescriptor, target: Target, gradient: Gradient, ord
     """
     plan = policy_of.fold_and_broadcast(target, descriptor.element, monoid_of(gradient.fold))
     value, columns = BY_NAME[descriptor.element], plain(descriptor.embedding_dim)
-    row_bytes, given_bytes = plain(descriptor.row_size) * len(gradient.rows), columns * gradient.given * BY_NAME[value.accumulator].itemsize
+    row_bytes, given_bytes = plain(descriptor.row_size) * len(gradient.rows), columns * len(gradient.given) * BY_NAME[value.accumulator].itemsize
     unit = vector_for(value.itemsize, columns)
     if row_bytes <= plan.narrow_row_bytes or unit == 1:
         return None
