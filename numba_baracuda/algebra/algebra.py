@@ -86,14 +86,10 @@ def _greater(a: Any, x: Any) -> Any:
     return max(a, x)
 
 
-def _rebase_exponentials(first: Any, second: Any, count: Any, old: Any, new: Any, one: Any) -> Any:
-    return first if old == new else first * math.exp(old - new), second
-
-
 _EXPONENTIALS: dict[str, Any] = {
     "choose_pivot": _greater,
     "pivot_terms": ByType("numba_baracuda.kernels.pivots:exponential_terms"),
-    "rebase": _rebase_exponentials,
+    "rebase": ByType("numba_baracuda.kernels.pivots:exponential_rebase"),
 }
 LOGSUMEXP = KernelMonoid("logsumexp", (-INF, 0.0), _combine_exponentials, value_and_one, _log_of_sum, **_EXPONENTIALS)
 #: the same monoid for results that are rounded to a half type

@@ -18,9 +18,15 @@ _BANDS = {"float32": (45, 88), "float64": (450, 600)}
 
 
 @functools.cache
+def _exponential(kind: Any) -> Any:
+    """exp x of the state's type. Error in float32: 2 ulp and half an ulp of the exponent."""
+    return jit.device(lambda x: exp2_approx(x * float32(_LOG2_E))) if kind == float32 else jit.device(lambda x: math.exp(x))
+
+
+@functools.cache
 def exponential_terms(kind: Any) -> Any:
-    """``pivot_terms(x, pivot, one)``: exp(x − pivot), or exp x if the pivot is infinite. Error in float32: 2 ulp and half an ulp of the exponent."""
-    power = jit.device(lambda x: exp2_approx(x * float32(_LOG2_E))) if kind == float32 else jit.device(lambda x: math.exp(x))
+    """``pivot_terms(x, pivot, one)``: exp(x − pivot), or exp x if the pivot is infinite. See :func:`_exponential` for its error."""
+    power = _exponential(kind)
 
     @jit.device
     def pivot_terms(x: Any, pivot: Any, one: Any) -> Any:
@@ -28,6 +34,20 @@ def exponential_terms(kind: Any) -> Any:
         return power(x - finite_pivot), one - one
 
     return pivot_terms
+
+
+@functools.cache
+def exponential_rebase(kind: Any) -> Any:
+    """``rebase(first, second, count, old, new, one)``: a sum of exponentials, now about the pivot ``new``. See :func:`_exponential` for its error."""
+    power = _exponential(kind)
+
+    @jit.device
+    def rebase(first: Any, second: Any, count: Any, old: Any, new: Any, one: Any) -> Any:
+        # no branch, which some lane of a warp would mostly take
+        scaled = first * power(old - new)
+        return first if old == new else scaled, second
+
+    return rebase
 
 
 @functools.cache
