@@ -15,7 +15,7 @@ from ..core.errors import Unsupported
 from ..runtime import driver
 from .dlpack import INSTALL_CUPY
 from .streams import torch_stream
-from .views import Form, View, remember_again
+from .views import ArrayType, View
 
 
 def on_cupy(device: int, stream: int, make: Callable[[Any], Any]) -> Any:
@@ -47,17 +47,6 @@ def _torch_dtype(element: str) -> Any:
     return getattr(sys.modules["torch"], dtypes.BY_NAME[element].numpy_name)
 
 
-_torch_makers: dict[tuple[int, tuple[int, ...], str], Callable[[], Any]] = {}
-
-
-def _torch_maker(key: tuple[int, tuple[int, ...], str]) -> Callable[[], Any]:
-    """A function that makes tensors of a device, shape and element type."""
-    device, shape, element = key
-    make = functools.partial(_torch_empty(device, element), shape, c_strides(shape))
-    remember_again(_torch_makers, key, make)
-    return make
-
-
 @functools.cache
 def _torch_empty(device: int, element: str) -> Callable[..., Any]:
     """``empty_strided`` of a device and element type, which costs the host a microsecond less than ``empty``."""
@@ -66,27 +55,26 @@ def _torch_empty(device: int, element: str) -> Callable[..., Any]:
     return functools.partial(torch.empty_strided, dtype=_torch_dtype(element), device=where)
 
 
-def _on_torch(device: int, stream: int, shape: tuple[int, ...], element: str) -> Any:
+def _on_torch(device: int, stream: int, shape: tuple[int, ...], strides: tuple[int, ...], element: str) -> Any:
     """A tensor from torch's caching allocator, which ties a block to the stream that was current."""
-    key = device, shape, element
-    make = _torch_makers.get(key) or _torch_maker(key)
+    make = _torch_empty(device, element)
     if device < 0 or torch_stream()(device) == stream:
-        return make()
+        return make(shape, strides)
     torch = sys.modules["torch"]
     where = torch.device("cuda", device)
     with torch.cuda.stream(torch.cuda.ExternalStream(stream, device=where) if stream > 1 else torch.cuda.default_stream(where)):
-        return make()
+        return make(shape, strides)
 
 
-def empty(like: View, shape: tuple[int, ...], element: str, stream: int) -> Any:
-    """A new C-contiguous array on ``like``'s device for an op that writes it on ``stream``.
+def empty(like: View, shape: tuple[int, ...], element: str, stream: int, strides: tuple[int, ...] | None = None) -> Any:
+    """A new C-contiguous array on ``like``'s device for an op that writes it on ``stream``. ``strides`` are its strides, if the caller knows them.
 
     NumPy, Numba and torch callers get their own kind, all others CuPy: JAX arrays are immutable. Numba's allocator knows no streams and cannot be
     captured.
     """
-    kind = like.form.kind
+    kind = like.type.kind
     if kind == "torch":
-        return _on_torch(like.form.device, stream, shape, element)
+        return _on_torch(like.type.device, stream, shape, strides or c_strides(shape), element)
     dtype = dtypes.numpy_dtype(element)
     if kind == "numpy":
         return np.empty(shape, dtype)
@@ -168,10 +156,10 @@ def scratch(like: View, nbytes: int, stream: int) -> View:
         owner = words[skip : skip + -(-nbytes // 4)]
         ptr = owner.ctypes.data
     elif like.kind == "torch":
-        owner = _on_torch(like.device, stream, (nbytes,), "u8")
+        owner = _on_torch(like.device, stream, (nbytes,), (1,), "u8")
         ptr = owner.data_ptr()
     else:
         pooled = "cupy" in sys.modules and not driver.is_capturing(stream, like.device)
         owner = on_cupy(like.device, stream, lambda cupy: cupy.cuda.alloc(nbytes)) if pooled else _Block(nbytes, stream, like.device)
         ptr = owner.ptr
-    return View(ptr, Form.of((nbytes,), (1,), "u8", like.device, like.kind, False), owner, "workspace")
+    return View(ptr, (nbytes,), (1,), ArrayType.of("u8", 1, like.device, like.kind, False), owner, "workspace")

@@ -6,6 +6,7 @@ recognised by the module that defines it, and a framework is taken from ``sys.mo
 
 from __future__ import annotations
 
+import functools
 import numbers
 import os
 from collections.abc import Callable, Iterable
@@ -18,7 +19,7 @@ from ..core.axes import c_strides
 from ..core.errors import BaracudaError, InvalidProblem, MisalignedOperand, Unsupported
 from ..runtime import driver
 from . import autograd, dlpack, emulation
-from .views import Form, View, lineage, remember_again, spell
+from .views import ArrayType, View, lineage, spell
 
 _At = tuple[str, str, str]  #: op, argument, and what the op takes there, for messages
 
@@ -47,7 +48,7 @@ def emulating() -> bool:
 def reset() -> None:
     """Decide again about emulation, and warn again."""
     global _emulating
-    _read_forms.clear()
+    _torch_types.clear()
     _emulating = None
     emulation.reset()
 
@@ -70,19 +71,21 @@ def _in_host(at: _At, what: str, cure: str) -> NoReturn:
     _refuse(at, what, f"{_HOST}, since ops run in the CPU emulator" if emulating() else f"one in device memory: {cure}")
 
 
-_read_forms: dict[Any, Form] = {}  #: what a framework reports of an array -> its form
-_elements: dict[Any, tuple[str, int]] = {}  #: dtype object of any framework -> short name, bytes
+_torch_types: dict[Any, ArrayType] = {}  #: what a tensor says of itself -> its type
+_types: dict[Any, ArrayType] = {}  #: dtype object of any framework, number of axes, device and so on -> the type
 
 
-def _element(dtype: Any, shape: Iterable[int], at: _At) -> tuple[str, int]:
+def _type(key: tuple[Any, int, int, str, bool], shape: Iterable[int], at: _At) -> ArrayType:
+    """The type of arrays that a framework describes by ``key``."""
+    dtype, *rest = key
     spelled = str(dtype).removeprefix("torch.")  # a foreign byte order is spelled ">f4", which is in no table
     found = dtypes.BY_NUMPY_NAME.get(spelled)
     if found is None:
         _refuse(at, spell(spelled, shape), at[2] or "one of " + ", ".join(dtypes.BY_NUMPY_NAME), InvalidProblem)
-    known = _elements[dtype] = (found.name, found.itemsize)
-    return known
+    return _types.setdefault(key, ArrayType.of(found.name, *rest))
 
 
+@functools.lru_cache(4096)
 def _in_elements(strides: tuple[int, ...], itemsize: int) -> tuple[int, ...] | None:
     return None if any(stride % itemsize for stride in strides) else tuple(stride // itemsize for stride in strides)
 
@@ -90,30 +93,21 @@ def _in_elements(strides: tuple[int, ...], itemsize: int) -> tuple[int, ...] | N
 def _assemble(
     obj: Any, at: _At, ptr: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any, device: int, kind: str, readonly: bool = False
 ) -> View:
-    """The view of an array that its framework describes by these values. ``strides`` are in bytes; those of torch are in elements."""
-    key = (shape, strides, dtype, device, kind, readonly)
-    form = _read_forms.get(key) or _form(key, at)
-    if ptr % form.itemsize:
-        _misaligned(ptr, form, at)
-    return View(ptr, form, obj, at[1])
-
-
-def _form(key: tuple[tuple[int, ...], tuple[int, ...], Any, int, str, bool], at: _At) -> Form:
-    """The form of arrays that a framework describes by ``key``, which gets an entry in the memo when it comes again."""
-    shape, strides, dtype, device, kind, readonly = key
-    element, itemsize = _elements.get(dtype) or _element(dtype, shape, at)
-    counted = strides if kind == "torch" else _in_elements(strides, itemsize)
+    """The view of an array that its framework describes by these values; ``strides`` are in bytes."""
+    key = (dtype, len(shape), device, kind, readonly)
+    seen = _types.get(key) or _type(key, shape, at)
+    counted = _in_elements(strides, seen.itemsize)
     if counted is None:
-        _refuse(at, f"of strides {strides} bytes", f"multiples of its element size {itemsize}")
-    form = Form(tuple(shape), tuple(counted), element, device, kind, readonly)
-    form.shared = remember_again(_read_forms, (form.shape, strides, dtype, device, kind, readonly), form)
-    return form
+        _refuse(at, f"of strides {strides} bytes", f"multiples of its element size {seen.itemsize}")
+    if ptr % seen.itemsize:
+        _misaligned(ptr, shape, seen, at)
+    return View(ptr, shape, counted, seen, obj, at[1])
 
 
-def _misaligned(ptr: int, form: Form, at: _At) -> None:
+def _misaligned(ptr: int, shape: tuple[int, ...], seen: ArrayType, at: _At) -> None:
     """Refuses an address that is no multiple of the element size, unless nothing is there."""
-    if not form.empty:
-        _refuse(at, f"at address {ptr:#x}", f"a multiple of its element size {form.itemsize}", MisalignedOperand)
+    if 0 not in shape:
+        _refuse(at, f"at address {ptr:#x}", f"a multiple of its element size {seen.itemsize}", MisalignedOperand)
 
 
 def _numpy(obj: Any, at: _At) -> View:
@@ -135,24 +129,25 @@ def _torch(obj: Any, at: _At) -> View:
         if wants:
             _refuse(at, "a torch tensor that requires grad", wants)
     try:
-        ptr, key = obj.data_ptr(), (obj.shape, obj.stride(), obj.dtype, obj.get_device(), "torch", False)
+        ptr, shape, strides, device = obj.data_ptr(), tuple(obj.shape), obj.stride(), obj.get_device()
     except RuntimeError:  # sparse layouts and torch's own tracers
         _refuse(at, *(autograd.layout_of(obj) or autograd.traced(at[0])))
     if not ptr and obj.numel():  # DTensors and other wrappers
         _refuse(at, *(autograd.layout_of(obj) or autograd.wrapped(obj)))
     if obj.is_neg():
         _refuse(at, "a torch tensor whose negation is pending", "x.resolve_neg()")
-    form = _read_forms.get(key)
-    if form is None:
-        if key[3] < 0 and not emulating():
+    key = (obj.dtype, len(shape), device, obj.layout)
+    seen = _torch_types.get(key)
+    if seen is None:
+        if device < 0 and not emulating():
             _torch_in_host(obj, at)
         refused = autograd.layout_of(obj)
         if refused:
             _refuse(at, *refused)
-        form = _form(key, at)
-    if ptr % form.itemsize:
-        _misaligned(ptr, form, at)
-    return View(ptr, form, obj, at[1])
+        seen = _torch_types[key] = _type((obj.dtype, len(shape), device, "torch", False), shape, at)
+    if ptr % seen.itemsize:
+        _misaligned(ptr, shape, seen, at)
+    return View(ptr, shape, strides, seen, obj, at[1])
 
 
 def _torch_in_host(obj: Any, at: _At) -> NoReturn:
@@ -231,9 +226,8 @@ def _dlpack(obj: Any, at: _At, kind: str) -> View:
     except Exception as error:  # frameworks raise what they like
         raise Unsupported(f"{at[0]}: {at[1]} is {what} that cannot be shared through DLPack: {error}") from error
     seen = read(alias, at)
-    form = seen.form
-    form = Form.of(form.shape, form.strides, form.element, form.device, kind, kind == "jax")
-    return View(seen.ptr, form, seen.owner, seen.name, producer)
+    of_type = ArrayType.of(seen.element, len(seen.shape), seen.device, kind, kind == "jax")
+    return View(seen.ptr, seen.shape, seen.strides, of_type, seen.owner, seen.name, producer)
 
 
 def _numbers(obj: Any, at: _At) -> View:

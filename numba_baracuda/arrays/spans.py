@@ -6,21 +6,21 @@ import functools
 from typing import NamedTuple
 
 from ..core.axes import c_strides
-from .views import Form, View
+from .views import View
 
 #: pairs of blocks that are compared at most; arrays with more count as overlapping
 _TRIES = 64
 
 
-def reach(form: Form) -> tuple[int, int]:
+def reach(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tuple[int, int]:
     """The lowest byte of an array that is not empty, and the one behind the highest, counted from its first element."""
     low = high = 0
-    for extent, stride in zip(form.shape, form.strides, strict=True):
+    for extent, stride in zip(shape, strides, strict=True):
         if stride < 0:
             low += (extent - 1) * stride
         else:
             high += (extent - 1) * stride
-    return low * form.itemsize, (high + 1) * form.itemsize
+    return low * itemsize, (high + 1) * itemsize
 
 
 class Blocks(NamedTuple):
@@ -35,15 +35,18 @@ class Blocks(NamedTuple):
     levels: tuple[tuple[int, int], ...]
 
 
+def blocks(view: View) -> Blocks:
+    """The bytes of an array."""
+    return _blocks(view.shape, view.strides, view.itemsize)
+
+
 @functools.lru_cache(4096)
-def blocks(form: Form) -> Blocks:
-    """The bytes of an array of this form."""
-    if form.empty:
+def _blocks(shape: tuple[int, ...], strides: tuple[int, ...], size: int) -> Blocks:
+    if 0 in shape:
         return Blocks(0, 0, 0, ())
-    size = form.itemsize
-    low, high = reach(form)
+    low, high = reach(shape, strides, size)
     width, levels = size, list[tuple[int, int]]()
-    for stride, extent in sorted((abs(stride), extent) for stride, extent in zip(form.strides, form.shape, strict=True) if stride and extent > 1):
+    for stride, extent in sorted((abs(stride), extent) for stride, extent in zip(strides, shape, strict=True) if stride and extent > 1):
         if not levels and stride * size <= width:
             width += stride * size * (extent - 1)
         else:
@@ -92,7 +95,7 @@ def _length(levels: _Levels, width: int) -> int:
 
 def nbytes(view: View) -> int:
     """Bytes of all elements together."""
-    size = view.form.itemsize
+    size = view.type.itemsize
     for extent in view.shape:
         size *= extent
     return size

@@ -1,7 +1,8 @@
 """Stream scratch: memory that a stream keeps as the workspace of small calls, which then allocate nothing.
 
 Work on a stream runs in order, so its calls can share this memory, while only one at a time queues launches. It begins with zeros, and each call
-leaves these as it found them. Behind them are two twins, which calls take in turn: each finds zeros in the one and sets the other to zeros.
+leaves these as it found them. Behind them are fresh zeros: a call takes the next of these and leaves there what it likes; once they are used up, all
+are cleared at once.
 """
 
 from __future__ import annotations
@@ -11,48 +12,45 @@ import threading
 from collections.abc import Sequence
 
 from ..core.errors import KernelLaunchError
-from ..core.op import TWIN_BYTES
 from ..runtime import driver
 
 #: bytes of the zeros that the memory begins with
 ZEROED_BYTES = 64 << 10
-#: bytes before the slots that no call needs to find as zeros
-TAKEN_BYTES = ZEROED_BYTES + 2 * TWIN_BYTES
+#: bytes of zeros that calls take one after another
+ALL_FRESH_BYTES = 8 << 20
+#: bytes before the other slots
+TAKEN_BYTES = ZEROED_BYTES + ALL_FRESH_BYTES
 #: bytes of the memory
 NBYTES = TAKEN_BYTES + (8 << 20)
 #: streams that get such memory, which is never freed
 MOST_STREAMS = 64
 
 
-class Twins:
-    """Two memories of ``TWIN_BYTES`` from an address on, both zero at first, that the calls of a stream take in turn."""
+class Fresh:
+    """Memory of ``ALL_FRESH_BYTES`` from an address on, zero at first, of which calls take the next zeros."""
+
+    __slots__ = ("_base", "_used")
 
     def __init__(self, base: int) -> None:
-        self._addresses, self._turn = ((base, base + TWIN_BYTES), (base + TWIN_BYTES, base)), 0
-        self._dirty = ([0, 0], [0, 0])  #: the bytes of each that may not be 0: from the first to the one behind the last
+        self._base, self._used = base, 0
 
-    def take(self, nbytes: int, stream: int, device: int) -> tuple[int, int]:
-        """(Address of ``nbytes`` zeros, address of as many bytes that the call sets to 0). Clears here what a larger call has left, if any."""
-        turn = self._turn
-        addresses, mine, other = self._addresses[turn], self._dirty[turn], self._dirty[1 - turn]
-        first, end = mine
-        if first < end and first < nbytes:
-            driver.memset_async(addresses[0] + first, min(end, nbytes) - first, stream, 0, device)
-        self._turn, mine[0] = 1 - turn, 0
-        if end < nbytes:
-            mine[1] = nbytes
-        if other[0] < nbytes:
-            other[0] = nbytes
-        return addresses
+    def take(self, nbytes: int, stream: int, device: int) -> int:
+        """The address of ``nbytes`` zeros, a multiple of 16 bytes, as ``nbytes`` is. Clears all that was taken where no more are left."""
+        start = self._used
+        if start + nbytes > ALL_FRESH_BYTES:
+            driver.memset_async(self._base, start, stream, 0, device)
+            start = 0
+        self._used = start + nbytes
+        return self._base + start
 
 
 class Memory:
-    """The memory of a stream: its address, a lock that a call holds while it queues its launches, and its twins."""
+    """The memory of a stream: its address, a lock that a call holds while it queues its launches, and its fresh zeros."""
 
-    __slots__ = ("base", "lock", "twins")
+    __slots__ = ("base", "fresh", "lock")
 
     def __init__(self, base: int) -> None:
-        self.base, self.lock, self.twins = base, threading.Lock(), Twins(base + ZEROED_BYTES)
+        self.base, self.lock, self.fresh = base, threading.Lock(), Fresh(base + ZEROED_BYTES)
 
     def places(self, offsets: Sequence[int], restored: int, nbytes: int) -> list[int] | None:
         """The addresses of slots with ``offsets`` in a workspace of ``nbytes``, the first ``restored`` in the zeros; None where they do not fit."""

@@ -28,12 +28,12 @@ def _cupy_stream() -> Callable[[int], Any]:
 
 
 def _of_torch(like: View) -> int:
-    device = like.form.device
+    device = like.type.device
     return torch_stream()(device) if device >= 0 else 0
 
 
 def _of_cupy(like: View) -> int:
-    return _cupy_stream()(like.form.device).ptr  # type: ignore[no-any-return]
+    return _cupy_stream()(like.type.device).ptr  # type: ignore[no-any-return]
 
 
 def _default(like: View) -> int:

@@ -1,9 +1,12 @@
-"""An array of any framework as an address and a form."""
+"""An array of any framework as an address, a shape, strides and a type."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from typing import Any
+
+import numpy as np
 
 from ..core import dtypes
 
@@ -18,48 +21,31 @@ def lineage(kind: type) -> list[tuple[str, str]]:
     return [(base.__module__.partition(".")[0], base.__name__) for base in kind.__mro__]
 
 
-class Form:
-    """All of a view but its address. Arrays that a framework describes alike share one object, which memos of launches have as their key.
+class ArrayType:
+    """What arrays of one framework, device, dtype and number of axes have in common. There is one object of each, by which memos find it.
 
-    ``strides`` count elements, ``element`` is a short name of :mod:`~numba_baracuda.core.dtypes`, ``device`` a CUDA ordinal or -1 for host memory,
+    ``element`` is a short name of :mod:`~numba_baracuda.core.dtypes`, ``rank`` the number of axes, ``device`` a CUDA ordinal or -1 for host memory,
     ``kind`` one of ``numpy numba cupy torch jax foreign``. ``number`` is the value of what was given as a Python number, which has no address.
-    ``shared`` says whether arrays that come later get this object, so that a memo may have it in its keys.
     """
 
-    __slots__ = ("device", "element", "empty", "itemsize", "kind", "number", "readonly", "shape", "shared", "strides")
+    __slots__ = ("device", "element", "itemsize", "kind", "number", "rank", "readonly")
 
-    def __init__(
-        self, shape: tuple[int, ...], strides: tuple[int, ...], element: str, device: int, kind: str, readonly: bool, number: float | None = None
-    ) -> None:
-        self.shape, self.strides, self.element, self.device, self.kind, self.readonly = shape, strides, element, device, kind, readonly
-        self.number = number
+    def __init__(self, element: str, rank: int, device: int, kind: str, readonly: bool, number: float | None = None) -> None:
+        self.element, self.rank, self.device, self.kind, self.readonly, self.number = element, rank, device, kind, readonly, number
         self.itemsize = dtypes.BY_NAME[element].itemsize
-        self.empty = 0 in shape
-        self.shared = False
 
-    @property
-    def sort(self) -> tuple[Any, ...]:
-        """All of a form but its sizes."""
-        return self.element, len(self.shape), self.device, self.kind, self.readonly
-
-    @classmethod
-    def of(cls, shape: tuple[int, ...], strides: tuple[int, ...], element: str, device: int, kind: str, readonly: bool) -> Form:
-        """The one form with these fields."""
-        key = (tuple(shape), tuple(strides), element, device, kind, readonly)
-        return _forms.get(key) or cls(*key)._share(key)
-
-    @classmethod
-    def of_number(cls, value: float) -> Form:
-        """The one form of a Python number; it is on no device."""
-        key = ("number", repr(value))  # −0 and 0 have two keys, and NaN has one
-        return _forms.get(key) or cls((), (), "f64", -1, "numpy", True, value)._share(key)
-
-    def _share(self, key: tuple[Any, ...]) -> Form:
-        self.shared = True
-        return remember(_forms, key, self)  # type: ignore[no-any-return]
+    @staticmethod
+    @functools.cache
+    def of(element: str, rank: int, device: int, kind: str, readonly: bool) -> ArrayType:
+        """The one type with these attributes."""
+        return ArrayType(element, rank, device, kind, readonly)
 
 
-_forms: dict[Any, Form] = {}  #: fields -> the one form that has them
+@functools.lru_cache(1024)
+def _type_of_number(text: str) -> ArrayType:
+    return ArrayType("f64", 0, -1, "numpy", True, float(text))
+
+
 _met: dict[int, None] = {}
 #: entries of a memo at most, and those that it stores when their keys come for the first time
 _MOST, _AT_ONCE = 4096, 64
@@ -87,32 +73,48 @@ def remember_again(memo: dict[Any, Any], key: Any, value: Any) -> bool:
 
 
 class View:
-    """What a kernel needs of an operand: the address of its first element and its :class:`Form`; ``owner`` keeps the memory alive.
+    """What a kernel needs of an operand: the address of its first element, its shape, its strides in elements, and its :class:`ArrayType`.
 
-    ``name`` is the argument it was given as. For JAX arrays and objects that have only DLPack, ``owner`` is the CuPy array or torch tensor through
-    which they are read. ``producer`` is the stream that the values are ready on, where the array names one. None stands for the current stream of
-    its framework, or for values that are ready.
+    ``owner`` keeps the memory alive; for JAX arrays and objects that have only DLPack it is the CuPy array or torch tensor through which they are
+    read. ``name`` is the argument it was given as. ``producer`` is the stream that the values are ready on, where the array names one. None stands
+    for the current stream of its framework, or for values that are ready.
     """
 
-    __slots__ = ("form", "name", "owner", "producer", "ptr")
+    __slots__ = ("name", "owner", "producer", "ptr", "shape", "strides", "type")
 
-    def __init__(self, ptr: int, form: Form, owner: Any, name: str, producer: int | None = None) -> None:
+    def __init__(
+        self, ptr: int, shape: tuple[int, ...], strides: tuple[int, ...], of_type: ArrayType, owner: Any, name: str, producer: int | None = None
+    ) -> None:  # fmt: skip
         self.ptr = ptr
-        self.form = form
+        self.shape = shape
+        self.strides = strides
+        self.type = of_type
         self.owner = owner
         self.name = name
         self.producer = producer
 
-    shape = property(lambda self: self.form.shape)
-    strides = property(lambda self: self.form.strides)
-    element = property(lambda self: self.form.element)
-    device = property(lambda self: self.form.device)
-    kind = property(lambda self: self.form.kind)
-    readonly = property(lambda self: self.form.readonly)
+    element = property(lambda self: self.type.element)
+    device = property(lambda self: self.type.device)
+    kind = property(lambda self: self.type.kind)
+    readonly = property(lambda self: self.type.readonly)
+    number = property(lambda self: self.type.number)
+    itemsize = property(lambda self: self.type.itemsize)
+    empty = property(lambda self: 0 in self.shape)
 
-    def seen_as(self, form: Form) -> View:
-        """The same memory in another form."""
-        return View(self.ptr, form, self.owner, self.name, self.producer)
+    @classmethod
+    def of_number(cls, value: float, name: str) -> View:
+        """What stands for a Python number; it is on no device."""
+        return cls(0, (), (), _type_of_number(repr(value)), np.array(value), name)  # by text: −0 and 0 differ, and NaN is itself
+
+    def seen_as(self, shape: tuple[int, ...], strides: tuple[int, ...]) -> View:
+        """The same memory with other axes."""
+        kept = self.type
+        seen = ArrayType.of(kept.element, len(shape), kept.device, kept.kind, kept.readonly)
+        return View(self.ptr, shape, strides, seen, self.owner, self.name, self.producer)
+
+    def named(self, name: str, producer: int | None = None) -> View:
+        """The same array as another argument; its values are ready, unless it names a ``producer``."""
+        return View(self.ptr, self.shape, self.strides, self.type, self.owner, name, producer)
 
     def __repr__(self) -> str:
         return f"{self.name}: {spell(self.element, self.shape)} of {self.kind} on device {self.device}"

@@ -14,8 +14,8 @@ from .vocabulary import Named, OpCategory
 
 #: a pointer parameter that the kernel does not use
 NULL = ""
-#: the most bytes of each of two slots that take turns
-TWIN_BYTES = 2 << 20
+#: the most bytes of a slot that is fresh
+FRESH_BYTES = 2 << 20
 #: most axes an operand may have
 MAX_RANK = 8
 
@@ -116,14 +116,14 @@ class Clear:
     """Sets every byte of a slot.
 
     ``restored``: the launches behind it leave zeros there again. Slots that are restored come before all others.
-    ``twin``: a slot as large behind it, in which the launches set every byte to 0: the two take turns in memory that outlives a call. A recipe has
-    one such pair, of at most ``TWIN_BYTES`` each, before all other slots, and restores none.
+    ``fresh``: memory that outlives a call may give it zeros that no call has had. A recipe has one such slot, of at most ``FRESH_BYTES``, before all
+    others, and restores none.
     """
 
     slot: str
     byte: int = 0
     restored: bool = False
-    twin: str = ""
+    fresh: bool = False
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from ..arrays import allocation, arrays, spans
-from ..arrays.views import Form, View
+from ..arrays.views import View
 from ..core.axes import ceil_div
 from ..core.errors import InvalidProblem
 from ..core.op import Layout, Matrix, Op, Recipe, Step
@@ -33,7 +31,7 @@ _ROW_RESULTS, _ROW_LOSSES = ("lse", "predicted", "entropy"), ("out", "z_loss", "
 def _view(given: Any, name: str) -> View:
     """The view of an array, or of a number where the operand may be one."""
     if name == "dy" and isinstance(given, numbers.Real) and not isinstance(given, bool):
-        return View(0, Form.of_number(float(given)), np.array(float(given)), name)
+        return View.of_number(float(given), name)
     return read(given, NAME, name)
 
 
@@ -58,14 +56,14 @@ def check_part(x: View, w: View, inputs: dict[str, Any], outputs: dict[str, Any]
     total = math.prod(views["class_weight"].shape) if "class_weight" in views else 0
     problem = ShardDescriptor(x.shape[0], x.shape[1], w.shape[0], x.element, **options, total_classes=total)
     op = _checked(problem, views)
-    arrays.check_one_device(NAME, [each for each in views.values() if each.form.number is None])
+    arrays.check_one_device(NAME, [each for each in views.values() if each.number is None])
     layouts = _layouts(views)
     if w.shape[0]:
         ShardForward(op, replace(problem, chunk=1), layouts, plan.target_of(x.device))
 
 
 def _layouts(views: dict[str, View]) -> dict[str, Layout]:
-    return {name: Layout(tuple(v.shape), tuple(v.strides), v.ptr & 15, v.element, v.form.number) for name, v in views.items()}
+    return {name: Layout(tuple(v.shape), tuple(v.strides), v.ptr & 15, v.element, v.number) for name, v in views.items()}
 
 
 class Rows:

@@ -22,7 +22,7 @@ def check(op: Op, descriptor: Any, views: Sequence[View]) -> None:
     check_shapes(op, descriptor, [(operand, given[operand]) for operand in op.looked_at()])
     for operand, view in zip(op.operands, views, strict=True):
         wanted = (operand.element or (descriptor.index_name if operand.index else descriptor.element_name)).split()
-        if view.element not in wanted and view.form.number is None:
+        if view.element not in wanted and view.number is None:
             got = BY_NAME[view.element].numpy_name
             raise InvalidProblem(f"{op.name}: {operand.name} is {got}, wants {' or '.join(BY_NAME[each].numpy_name for each in wanted)}")
         if operand.output and view.readonly:
@@ -36,7 +36,7 @@ def check_shapes(op: Op, descriptor: Any, given: Sequence[tuple[Operand, View]])
     """Raises for the first operand whose shape is not that of the descriptor."""
     trailing: tuple[int, ...] | None = None
     for operand, view in given:
-        if view.form.number is None:
+        if view.number is None:
             trailing = _check_shape(op, descriptor, operand, tuple(view.shape), trailing)
 
 
@@ -91,5 +91,5 @@ def check_workspace(name: str, workspace: View, first: View, needed: int) -> Non
         raise InvalidProblem(f"{name}: workspace is read-only, wants memory that can be written")
     if not spans.is_contiguous(workspace):
         raise Unsupported(f"{name}: workspace has strides {workspace.strides}, wants contiguous memory")
-    if workspace.ptr & 15 and not workspace.form.empty:
+    if workspace.ptr & 15 and not workspace.empty:
         raise MisalignedOperand(f"{name}: workspace is at address {workspace.ptr:#x}, wants a multiple of 16")

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from ..arrays import allocation, arrays, streams
-from ..arrays.views import Form, View, remember
+from ..arrays.views import ArrayType, View, remember, remember_again
 from ..core.axes import c_strides
 from ..core.errors import BaracudaError, InvalidProblem, Unsupported
 from ..core.op import Gemm, Op, Verify
@@ -20,10 +20,12 @@ from .preference import PlanPreference
 
 Problem = tuple[Any, PlanPreference]  #: a descriptor, and the caller's preference
 Results = tuple[tuple[tuple[int, ...], str], ...]  #: shape and element type of each new output
-_NOTHING: Results = ()
+_New = tuple[tuple[tuple[int, ...], tuple[int, ...], str], ...]  #: shape, strides and element type of each
 #: calls of a class, without a program that serves them, after which one is traced; most programs of a class, and such calls when it has as many
 PATIENCE, MOST_PROGRAMS, MOST_PATIENCE = 2, 256, 64
 
+#: where the key of a call has these of its arrays
+_TYPES, _SHAPES, _STRIDES, _PLACES = (slice(first, None, 4) for first in range(5, 9))
 _SOMEWHERE = 1 << 12  #: an address of no array
 
 
@@ -43,7 +45,7 @@ class CallClass:
         self.untraceable: Exception | None = None
         self.lock = threading.Lock()
 
-    def settle(self, sizes: Sequence[tuple[int, ...]]) -> Bound | None:
+    def settle(self, *sizes: tuple[int, ...]) -> Bound | None:
         """The launches for these sizes, if a program serves them."""
         for program in self.programs:
             try:
@@ -82,12 +84,12 @@ class Calls:
     ``inputs`` and ``outputs`` are the names of the arrays. ``describe(views, sizes, context)`` returns the problem of the inputs,
     ``results(descriptor, views, context)`` the shapes and element types of new outputs, and ``operands(descriptor, views, context)`` all operands in
     the op's order. ``sizes`` are integer arguments that are sizes, and ``context`` is all else; a call's ``key`` stands for its context in memos.
-    ``fixed(view)`` are the extents of the first input that all calls of a class share.
+    ``fixed`` are the axes of the first input whose extents all calls of a class share.
     """
 
     def __init__(
         self, op: Op, inputs: Sequence[str], outputs: Sequence[str], describe: Callable[..., Problem], results: Callable[..., Results],
-        operands: Callable[..., list[View]] = lambda descriptor, views, context: views, fixed: Callable[[View], Any] = lambda view: (),
+        operands: Callable[..., list[View]] = lambda descriptor, views, context: views, fixed: slice = slice(0),
     ) -> None:  # fmt: skip
         self.name, self.describe, self.results, self.operands, self.fixed = op.name, describe, results, operands, fixed
         self._outputs = [(op.name, name, "") for name in outputs]
@@ -107,39 +109,31 @@ class Calls:
                 pointer = view.ptr
                 views.append(view)
                 pointers.append(pointer)
-                known += view.form, pointer & 15
+                known += view.type, view.shape, view.strides, pointer & 15
         except (BaracudaError, IndexError):  # no array, or one more than there are outputs
             if len(views) < len(inputs):
                 raise
             return self._exactly(None, views[: len(inputs)], sizes, context, outs, stream, workspace)  # the plan may raise another error first
-        exact: Any = tuple(known)
+        exact = tuple(known)
         bound = frames.bounds.get(exact)
         if bound is None:
-            common, extents = [self, key, len(sizes), outs is None, workspace is None, self.fixed(views[0])], [sizes]
-            for view in views:
-                form = view.form
-                common += form.sort, view.ptr & 15
-                extents += form.shape, form.strides
-                if not form.shared:
-                    exact = None  # no later call has this form
-            alike = tuple(common)
+            alike = (self, key, len(sizes), outs is None, workspace is None, views[0].shape[self.fixed], *known[_TYPES], *known[_PLACES])
             calls = _classes.get(alike) or remember(_classes, alike, CallClass(), _MOST_CLASSES)
-            bound = calls.settle(extents)
+            bound = calls.settle(sizes, *known[_SHAPES], *known[_STRIDES])
             if bound is None:
                 done = self._exactly(exact, views[: len(inputs)], sizes, context, outs, stream, workspace)
                 calls.learn(partial(self._trace, views, len(inputs), sizes, context, workspace is not None))  # a lambda would slow all calls
                 return done
-            if exact is not None:
-                frames.keep(exact, bound)
+            remember_again(frames.bounds, exact, bound)
         if outs is not None:
             bound.check_aliasing(pointers, views)
         handle = streams.stream_handle(stream, views[0], self.name)
         made: tuple[Any, ...] = ()
         if outs is None:
             first, bits = views[0], 0
-            for shape, element in bound.results:
-                out = allocation.empty(first, shape, element, handle)
-                pointer = allocation.address(out, first.form.kind)
+            for shape, strides, element in bound.results:
+                out = allocation.empty(first, shape, element, handle, strides)
+                pointer = allocation.address(out, first.type.kind)
                 made += (out,)
                 pointers.append(pointer)
                 bits |= pointer
@@ -148,6 +142,10 @@ class Calls:
                 return self(inputs, sizes, key, context, outs, stream, workspace)
         bound.run(handle, pointers, views, None if workspace is None else self._workspace(bound, handle, views, workspace), made)
         return outs
+
+    def _results(self, descriptor: Any, views: list[View], context: Any) -> _New:
+        """Shape, strides and element type of each new output."""
+        return tuple((shape, c_strides(shape), element) for shape, element in self.results(descriptor, views, context))
 
     def read(self, inputs: Sequence[Any]) -> tuple[View, ...]:
         """The views of inputs, which a call takes in their place."""
@@ -163,13 +161,13 @@ class Calls:
         self, exact: Any, inputs: list[View], sizes: tuple[int, ...], context: Any, outs: tuple[Any, ...] | None, stream: Any, workspace: Any
     ) -> tuple[Any, ...]:  # fmt: skip
         """Runs a call by a plan for exactly these sizes, which raises all errors. ``exact``, if given, is the key of the memo."""
-        first, results = inputs[0], _NOTHING
+        first, results = inputs[0], _New()
         descriptor, preference = self.describe(inputs, sizes, context)
         made = plan.select(descriptor, preference, device=first.device)
         handle = streams.stream_handle(stream, first, self.name)
         if outs is None:
-            results = self.results(made.descriptor, inputs, context)
-            outs = tuple([allocation.empty(first, shape, element, handle) for shape, element in results])
+            results = self._results(made.descriptor, inputs, context)
+            outs = tuple([allocation.empty(first, shape, element, handle) for shape, _, element in results])
         elif len(outs) != len(self.results(made.descriptor, inputs, context)):
             raise InvalidProblem(f"{self.name}: out is {len(outs)} array, wants a pair of values and indices")
         views = [*inputs, *map(arrays.read, outs, self._outputs)]
@@ -178,32 +176,29 @@ class Calls:
         bound.check_aliasing(pointers, views)
         bound.results, bound.room = results, 0 if workspace is None else max(made.workspace_size, bound.workspace)
         if exact is not None and not (results and any(pointer & 15 for pointer in pointers[len(inputs) :])):
-            frames.keep(exact, bound)
+            remember_again(frames.bounds, exact, bound)
         bound.run(handle, pointers, views, None if workspace is None else self._workspace(bound, handle, views, workspace))
         return outs
 
     def _trace(self, views: list[View], inputs: int, sizes: tuple[int, ...], context: Any, room: bool) -> Program:
         """The program of calls whose comparisons are decided alike. New outputs begin at multiples of 16 bytes."""
         trace = Trace()
-        numbers, seen = trace.sizes(sizes), [_traced(trace, view) for view in views]
+        numbers, shapes = trace.sizes(sizes), [trace.sizes(view.shape, 0) for view in views]  # frameworks have no extents below 0
+        seen = [
+            View(_SOMEWHERE + (view.ptr & 15), shape, trace.sizes(view.strides), view.type, None, view.name)
+            for view, shape in zip(views, shapes, strict=True)
+        ]
         descriptor, preference = self.describe(seen[:inputs], numbers, context)
         made = plan.choose(descriptor, preference, views[0].device)
-        results = _NOTHING
+        results = _New()
         if len(seen) == inputs:
-            results = self.results(made.descriptor, seen, context)
-            for (shape, element), (_, name, _) in zip(results, self._outputs, strict=False):
-                form = Form(shape, c_strides(shape), element, views[0].device, views[0].kind, False)
-                seen.append(View(_SOMEWHERE, form, None, name))
+            results = self._results(made.descriptor, seen, context)
+            for (shape, strides, element), (_, name, _) in zip(results, self._outputs, strict=False):
+                of_type = ArrayType.of(element, len(shape), views[0].device, views[0].kind, False)
+                seen.append(View(_SOMEWHERE, shape, strides, of_type, None, name))
         bound = made.settle(self.operands(made.descriptor, seen, context))
         if any(isinstance(step, Gemm) or (isinstance(step, Verify) and not step.sizeless) for step in bound.frame.steps):
             raise Unsupported(f"{self.name}: a check or a product is made for the sizes of one problem")
         wanted = max(made.workspace_size, bound.workspace) if room else 0
         reach, apart = bound.reach if room else (), () if results else bound.apart  # new memory overlaps no other
         return Program(bound.frame, trace.compile((bound.sizes, bound.offsets, bound.counts, bound.workspace, reach, apart, results, wanted)))
-
-
-def _traced(trace: Trace, view: View) -> View:
-    """A view whose extents and strides are traced; frameworks have no extents below 0."""
-    form = view.form
-    traced = Form(trace.sizes(form.shape, 0), trace.sizes(form.strides), form.element, form.device, form.kind, form.readonly)
-    return View(_SOMEWHERE + (view.ptr & 15), traced, None, view.name)

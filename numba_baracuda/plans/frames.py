@@ -40,18 +40,18 @@ class Frame:
     def __init__(self, op: Op, slots: Sequence[Slot], views: Sequence[View], target: Target, device: int) -> None:
         self.op, self.target, self.device = op, target, device
         self.slots = [(slot.name, slot.element) for slot in slots]
-        given = {operand.name: view.element if view.form.number is None else "" for operand, view in zip(op.operands, views, strict=True)}
+        given = {operand.name: view.element if view.number is None else "" for operand, view in zip(op.operands, views, strict=True)}
         #: element types of operands and slots by name; "" for a number instead of an array, and for ``NULL``
         self.elements = given | dict(self.slots) | {NULL: ""}
         self.index_of = {name: k for k, name in enumerate(self.elements)}
-        self.held = [k for k, view in enumerate(views) if not view.form.empty and view.form.number is None]
+        self.held = [k for k, view in enumerate(views) if not view.empty and view.number is None]
         outputs, inputs = [k for k in self.held if op.operands[k].output], [k for k in self.held if not op.operands[k].output]
         self.pairs = [*itertools.product(outputs, inputs), *((later, out) for out, later in itertools.combinations(outputs, 2))]
         self.naming = any(view.kind in streams.NAMING for view in views)
         self.steps: list[Any] = []
         self.acts: list[_Act] = []
         self.restored = 0  #: slots, the first of all, that the steps leave as zeros if they find zeros
-        self.twins = False  #: whether the first two slots take turns
+        self.fresh = False  #: whether the first slot wants zeros that no call has had
         self.uncleared = range(0)  #: the steps that are left where a stream's memory has zeros
         self.queues = False  #: whether all steps are queued on the stream, for a device, without waiting for it
 
@@ -66,8 +66,8 @@ class Frame:
         if not self.target.emulated:
             self.acts = [self._act(step, sizes) for step, sizes in apart]
             self.restored = sum(isinstance(step, Clear) and step.restored for step in self.steps)
-            self.twins = any(isinstance(step, Clear) and step.twin != "" for step in self.steps)
-            self.uncleared = range(self.restored + self.twins, len(self.steps))
+            self.fresh = any(isinstance(step, Clear) and step.fresh for step in self.steps)
+            self.uncleared = range(self.restored + self.fresh, len(self.steps))
             self.queues = all(isinstance(step, (Kernel, Clear, Sort)) for step in self.steps)
         return tuple(sizes for _, sizes in apart)
 
@@ -193,7 +193,7 @@ class Bound:
         """No output may overlap an input or another output."""
         for out, k, least, most in self.apart:
             behind = pointers[out] - pointers[k]
-            if least < behind < most and spans.touch(spans.blocks(views[out].form), spans.blocks(views[k].form), -behind):
+            if least < behind < most and spans.touch(spans.blocks(views[out]), spans.blocks(views[k]), -behind):
                 op = self.frame.op
                 raise InvalidProblem(f"{op.name}: {op.operands[out].name} overlaps {op.operands[k].name}, wants memory of its own")
 
@@ -205,7 +205,7 @@ class Bound:
         first, room = workspace.ptr, spans.Blocks(0, self.workspace, self.workspace, ())
         for view, (low, high), operand in zip(views, self.reach, self.frame.op.operands, strict=False):
             near = low < high and view.ptr + low < first + self.workspace and first < view.ptr + high
-            if near and room.width and spans.touch(spans.blocks(view.form), room, first - view.ptr):
+            if near and room.width and spans.touch(spans.blocks(view), room, first - view.ptr):
                 raise InvalidProblem(f"{name}: workspace overlaps {operand.name}, wants memory of its own")
         return workspace
 
@@ -235,16 +235,16 @@ class Bound:
             workspace = None  # a traceback would keep scratch alive after the capture, which must free it
 
     def _places(self, memory: stream_scratch.Memory) -> list[int] | None:
-        """The addresses of all slots but twins in the memory of a stream, followed by NULL; None where they do not fit."""
+        """The addresses of all slots but a fresh one in the memory of a stream, followed by NULL; None where they do not fit."""
         found = memory.places(self.offsets, self.frame.restored, self.workspace)
-        return found and [*found[2 * self.frame.twins :], 0]
+        return found and [*found[self.frame.fresh :], 0]
 
     def _run_in(self, memory: stream_scratch.Memory, places: list[int], stream: int, pointers: list[int]) -> None:
         """Runs the steps in the memory of the stream, whose lock this releases."""
         frame, sizes = self.frame, self.sizes
         try:
-            if frame.twins:
-                pointers += memory.twins.take(self.offsets[1], stream, frame.device)
+            if frame.fresh:
+                pointers.append(memory.fresh.take(sizes[0][0], stream, frame.device))
             pointers += places
             for k in frame.uncleared:
                 act, pick = frame.acts[k]
@@ -284,6 +284,6 @@ def bind(op: Op, recipe: Recipe, views: Sequence[View], target: Target, device: 
     frame = Frame(op, recipe.slots, views, target, device)
     sizes = frame.take(recipe)
     ends = tuple(itertools.accumulate((slot.nbytes for slot in recipe.slots), initial=0))
-    reach = tuple(spans.reach(view.form) if k in frame.held else (0, 0) for k, view in enumerate(views))
+    reach = tuple(spans.reach(view.shape, view.strides, view.itemsize) if k in frame.held else (0, 0) for k, view in enumerate(views))
     apart = tuple((out, k, reach[k][0] - reach[out][1], reach[k][1] - reach[out][0]) for out, k in frame.pairs)
     return Bound(frame, sizes, ends[:-1], tuple(slot.count for slot in recipe.slots), ends[-1], reach, apart)

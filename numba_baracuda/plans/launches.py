@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays import allocation, spans
-from ..arrays.views import Form, View
+from ..arrays.views import ArrayType, View
 from ..core.dtypes import numpy_dtype
 from ..core.errors import Unsupported
 from ..core.op import NULL, Clear, Launch, Slot, Sort, Step, Verify
@@ -69,21 +69,19 @@ class _Flat:
 
 def _elements(view: View) -> int:
     """The number of elements from the first in memory to the last."""
-    block = spans.blocks(view.form)
+    block = spans.blocks(view)
     if block.low < 0:
         raise Unsupported(
             f"launches: {view.name} has strides {list(view.strides)}, wants none below 0, since a kernel's array begins at its first element"
         )
-    return block.high // view.form.itemsize
+    return block.high // view.type.itemsize
 
 
 def _flat(view: View, declared: Any) -> Any:
     """A view's memory as a 1-D array of the element type that a kernel declares."""
     dtype = np.dtype(str(declared))
     if view.device < 0:
-        array = np.lib.stride_tricks.as_strided(
-            allocation.in_host(view.owner), (_elements(view),), (view.form.itemsize,), writeable=not view.readonly
-        )
+        array = np.lib.stride_tricks.as_strided(allocation.in_host(view.owner), (_elements(view),), (view.itemsize,), writeable=not view.readonly)
         return array.view(dtype)
     from numba import cuda
 
@@ -101,13 +99,13 @@ def _slots(slots: Sequence[Slot], workspace: View | None, like: View) -> dict[st
     """The slots of a workspace as arrays."""
     found, offset = {}, 0
     for slot in slots:
-        form = Form.of((slot.count,), (1,), slot.element, like.device, like.kind, False)
+        of_type = ArrayType.of(slot.element, 1, like.device, like.kind, False)
         if workspace is not None:
             owner = workspace.owner
             if like.device < 0:
-                nbytes = slot.count * form.itemsize
+                nbytes = slot.count * of_type.itemsize
                 owner = owner.reshape(-1).view(np.uint8)[offset : offset + nbytes].view(numpy_dtype(slot.element))
-            found[slot.name] = View(workspace.ptr + offset, form, owner, slot.name)
+            found[slot.name] = View(workspace.ptr + offset, (slot.count,), (1,), of_type, owner, slot.name)
         offset += slot.nbytes
     return found
 

@@ -9,10 +9,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from ..arrays import arrays, streams
-from ..arrays.views import Bundle, Form, View, remember
+from ..arrays.views import Bundle, View, remember
 from ..core import html
 from ..core.dtypes import BY_NAME
 from ..core.errors import InvalidProblem, Unsupported
@@ -182,14 +180,13 @@ class Plan:
         if name in self._parts or (name in self._ids and isinstance(given, Bundle)):
             return self.descriptor.part(self.op, given, name)  # type: ignore[no-any-return]
         if name in self._numbers and isinstance(given, numbers.Real) and not isinstance(given, bool):
-            value = float(given)
-            return View(0, Form.of_number(value), np.array(value), name)
+            return View.of_number(float(given), name)
         return arrays.read(given, at)
 
     def bound(self, views: list[View], pointers: list[int] | None = None) -> Bound:
         """The launches for operands of these layouts, made at the first call for them. ``pointers`` are the views' addresses, if known."""
         pointers = pointers or [view.ptr for view in views]
-        key: Any = (self, *[view.form for view in views], *[pointer & 15 for pointer in pointers])
+        key: Any = (self, *[(view.type, view.shape, view.strides) for view in views], *[pointer & 15 for pointer in pointers])
         if self._optional:
             key = key, tuple(view.name for view in views)
         bound = frames.bounds.get(key) or frames.keep(key, self.settle(views))
@@ -205,7 +202,7 @@ class Plan:
         check(op, self.descriptor, views)
         device = arrays.check_one_device(op.name, views)
         target = self.target if device < 0 else target_of(device)
-        layouts = {view.name: Layout(tuple(view.shape), tuple(view.strides), view.ptr & 15, view.element, view.form.number) for view in views}
+        layouts = {view.name: Layout(tuple(view.shape), tuple(view.strides), view.ptr & 15, view.element, view.number) for view in views}
         return frames.bind(op, self.variant.recipe(op, self.descriptor, layouts, target), views, target, device)
 
     def execute(self, views: list[View], stream: Any, workspace: Any) -> None:
@@ -232,7 +229,7 @@ def queue(
     ``name`` is for messages. With a ``key``, launches are kept for further calls with it on operands of these layouts; ``recipe`` may be a function.
     """
     pointers = [view.ptr for view in views]
-    known: Any = (name, key, *[(view.name, view.form) for view in views], *[pointer & 15 for pointer in pointers])
+    known: Any = (name, key, *[(view.name, view.type, view.shape, view.strides) for view in views], *[pointer & 15 for pointer in pointers])
     bound = None if key is None else frames.bounds.get(known)
     if bound is None:
         operands = tuple(Operand(view.name, (), output=k >= inputs, updated=updated) for k, view in enumerate(views))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from ..arrays import arrays, streams
-from ..arrays.views import Form, View
+from ..arrays.views import View
 from ..core.dtypes import BY_NAME
 from ..core.errors import InvalidProblem
 from ..core.op import Op
@@ -29,7 +29,7 @@ def with_ones(view: View, axes: tuple[int, ...]) -> View:
     for axis in axes:
         shape.insert(axis, 1)
         strides.insert(axis, 1)
-    return view.seen_as(Form(tuple(shape), tuple(strides), view.element, view.device, view.kind, view.readonly))
+    return view.seen_as(tuple(shape), tuple(strides))
 
 
 def _without(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:

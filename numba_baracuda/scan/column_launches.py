@@ -111,7 +111,7 @@ class ColumnScan(Scan):
         strides = {f"{name}_strides": each for name, each in zip(("a", "b", "c", "output"), problem.kept, strict=False)}
         given = {name: each for name, each in self._arguments.items() if name not in ("indices", "axis_strides")}
         more: dict[str, Any] = {
-            "columns": problem.rows, "tile_status": NULL, "stale_status": NULL, "stale_tiles": 0, "tiles": tiles, "strips": strips, "width": width,
+            "columns": problem.rows, "tile_status": NULL, "tiles": tiles, "strips": strips, "width": width,
             "strip_width": slab.strip_width, "height": slab.height, "level_rows": slab.level_rows,
         }  # fmt: skip
         launch = Launch(spec, (strips * tiles, threads, shared), {**given, **strides, **more})

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..core.axes import ceil_div
 from ..core.dtypes import BY_NAME
-from ..core.op import NULL, TWIN_BYTES, Clear, Launch, Layout, Op, Recipe, Slot, Target
+from ..core.op import FRESH_BYTES, NULL, Clear, Launch, Layout, Op, Recipe, Slot, Target
 from ..core.policy import tuned
 from ..core.spec import KernelSpec
 from . import policy, policy_of, tiling
@@ -63,15 +63,11 @@ class Scan:
     def with_statuses(self, launch: Launch, apart: int, tiles: int) -> Recipe:
         """A launch whose blocks look back, with the statuses of ``tiles`` tiles, which are ``apart`` statuses from each other.
 
-        Statuses that are not many take turns in memory that a stream keeps, so that they need not be cleared first.
+        Memory that a stream keeps has zeros for statuses that are not many, which then need not be cleared first.
         """
         status = Slot("tile_status", "i64", tiling.status_words(self.bits, apart * tiles))
-        if status.nbytes > TWIN_BYTES:
-            given = {"tile_status": status.name, "stale_status": NULL, "stale_tiles": 0}
-            return Recipe((Clear(status.name), replace(launch, arguments=launch.arguments | given)), (status,))
-        stale = Slot("stale_status", status.element, status.count)
-        given = {"tile_status": status.name, "stale_status": stale.name, "stale_tiles": tiles}
-        return Recipe((Clear(status.name, twin=stale.name), replace(launch, arguments=launch.arguments | given)), (status, stale))
+        clear = Clear(status.name, fresh=status.nbytes <= FRESH_BYTES)
+        return Recipe((clear, replace(launch, arguments=launch.arguments | {"tile_status": status.name})), (status,))
 
     def launch(self, kernel: str, blocks: int, more: dict[str, Any], resident: int = 0, **config: Any) -> Launch:
         """A launch with the scan's constants and ``config``, its arguments and ``more``, and at least ``resident`` blocks a multiprocessor."""

@@ -86,7 +86,7 @@ def function_of(op: Op, describe: Describe = SegmentDescriptor) -> Callable[...,
             descriptor = _describe(op, describe, views[:most], sizes[0] if sizes else None, form, options)
             return descriptor, PlanPreference(deterministic=flag(op.name, "deterministic", options["deterministic"]))
 
-        return Calls(op, [*names, *part_names(op, form)], [output.name], problem, results, fixed=lambda view: view.form.shape[1:])
+        return Calls(op, [*names, *part_names(op, form)], [output.name], problem, results, fixed=slice(1, None))
 
     def results(descriptor: SegmentDescriptor, views: list[View], options: dict[str, Any]) -> Results:
         return (((getattr(descriptor, output.axes[0]), *views[0].shape[1:]), descriptor.result_of(op)),)

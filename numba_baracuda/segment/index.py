@@ -63,7 +63,7 @@ class SegmentIndex(OrderedIds):
         if is_sorted is None:
             is_sorted = rows == 0 or _ascend(ids, segments, stream)
         self._describe(rows, segments, is_sorted, make("keep" if is_sorted else "sort", ids, segments, stream))
-        self._views["segment_ids"] = View(ids.ptr, ids.form, ids.owner, "segment_ids")  # its producer has been waited for
+        self._views["segment_ids"] = ids.named("segment_ids")  # its producer has been waited for
 
     @classmethod
     def from_offsets(cls, offsets: Any, num_inputs: int | None = None, *, check: bool = False, stream: Any = None) -> SegmentIndex:
@@ -93,7 +93,7 @@ class SegmentIndex(OrderedIds):
         self = cls.__new__(cls)
         self._describe(rows, ends.shape[0] - 1, True, make("expand", ends, rows, stream))
         ids = self._views["sorted_ids"]
-        self._views["segment_ids"] = View(ids.ptr, ids.form, ids.owner, "segment_ids")
+        self._views["segment_ids"] = ids.named("segment_ids")
         return self
 
     def _describe(self, rows: int, segments: int, is_sorted: bool, made: dict[str, Any]) -> None:
@@ -107,7 +107,7 @@ class SegmentIndex(OrderedIds):
         self.descriptor_form = "sorted" if is_sorted else "permuted"
         named = dict(zip(PARTS, made, strict=True)) | {"segment_ids": made[0] if ids is None else ids}
         unknown: Any = None
-        self._views = {name: View(0, unknown, tensor, name) for name, tensor in named.items()}
+        self._views = {name: View(0, (), (), unknown, tensor, name) for name, tensor in named.items()}
 
     def __getstate__(self) -> dict[str, Any]:
         """The arrays, without their addresses: a copy has others."""
@@ -157,7 +157,7 @@ class SegmentIndex(OrderedIds):
     def view_of(self, name: str) -> View:
         """One of the arrays, as plans read it."""
         view = self._views[name]
-        if view.form is None:  # a compiled function has made it
+        if view.type is None:  # a compiled function has made it
             view = self._views[name] = arrays.view(view.owner, "SegmentIndex", name)
         return view
 
@@ -169,7 +169,7 @@ def _numbers(given: Any, where: str, name: str) -> View:
         raise InvalidProblem(f"{where}: {name} is {BY_NAME[seen.element].numpy_name}, wants {_WANTS}")
     if len(seen.shape) != 1:
         raise InvalidProblem(f"{where}: {name} has shape {list(seen.shape)}, wants one axis")
-    return View(seen.ptr, seen.form, seen.owner, name, seen.producer)
+    return seen.named(name, seen.producer)
 
 
 def _ascend(ids: View, segments: int, stream: Any) -> bool:
@@ -191,7 +191,7 @@ def _check_offsets(where: str, ends: View, rows: int, handle: int) -> None:
         if outside < NO_FAULT:
             raise InvalidProblem(f"{where}: offsets[{outside}] is outside [0, {rows}], wants every offset inside")
 
-    offsets, layout = View(ends.ptr, ends.form, ends.owner, "segment_ids"), Layout(ends.shape, ends.strides, ends.ptr % 16)
+    offsets, layout = ends.named("segment_ids"), Layout(ends.shape, ends.strides, ends.ptr % 16)
     plan.queue(where, Recipe(tuple(faults(descriptor, layout, True, True, judge)), (FAULT,)), [offsets], handle)
 
 
@@ -200,12 +200,12 @@ def _read(array: View, reason: str) -> np.ndarray[Any, Any]:
     if array.device < 0:
         return np.asarray(array.owner)
     handle = streams.stream_handle(None, array, reason)
-    return np.array(driver.read_back(array.ptr, array.shape[0], handle, array.device, array.form.itemsize, reason), np.int64)
+    return np.array(driver.read_back(array.ptr, array.shape[0], handle, array.device, array.itemsize, reason), np.int64)
 
 
 def _last(bounds: View, handle: int) -> int:
     """The last offset, once the device has it."""
     if bounds.device < 0:
         return int(bounds.owner[-1])
-    address = bounds.ptr + (bounds.shape[0] - 1) * bounds.strides[0] * bounds.form.itemsize
-    return driver.read_back(address, 1, handle, bounds.device, bounds.form.itemsize)[0]
+    address = bounds.ptr + (bounds.shape[0] - 1) * bounds.strides[0] * bounds.itemsize
+    return driver.read_back(address, 1, handle, bounds.device, bounds.itemsize)[0]

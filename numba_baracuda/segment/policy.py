@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..core.op import TWIN_BYTES
+from ..core.op import FRESH_BYTES
 from ..core.policy import THREADS, Policy, chosen, compiled, fixed, multiple
 from .costs import Times as Times
 from .row_policy import VECTOR_BYTES as VECTOR_BYTES
@@ -203,7 +203,7 @@ class FoldCarries(Policy):
 class FoldLookback(Policy):
     """Folds whose blocks look back for what comes before their first run, where carries would take a second launch."""
 
-    max_status_bytes: int = TWIN_BYTES  #: bytes of statuses at most; more than ``TWIN_BYTES`` would have to be cleared first
+    max_status_bytes: int = FRESH_BYTES  #: bytes of statuses at most; more than ``FRESH_BYTES`` would have to be cleared first
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from .descriptor import SegmentDescriptor
 from .recipes.broadcast import gradient_of
 from .recipes.fold import SegmentFold, fold_steps
 from .recipes.order import order_of
-from .recipes.statuses import in_turn
+from .recipes.statuses import fresh_first
 from .tiling import THREADS
 
 
@@ -47,7 +47,7 @@ def leave(op: Op, descriptor: SegmentDescriptor, fold: Fold, layouts: dict[str, 
     positions = monoid.uses_positions and order.row_index != ""
     made = SegmentFold(monoid, order, first, "states", (layouts[first], output), other, fills=False, input_positions=positions)
     steps, slots = fold_steps(descriptor, target, made)
-    return in_turn((*order.steps, *steps), (*order.slots, *slots))
+    return fresh_first((*order.steps, *steps), (*order.slots, *slots))
 
 
 def _launch(kernel: str, threads: int, constants: dict[str, Any], arguments: dict[str, Any]) -> Recipe:

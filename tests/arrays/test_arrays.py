@@ -203,7 +203,6 @@ def fake_torch(monkeypatch: pytest.MonkeyPatch) -> Any:
         **TORCH_DTYPES,
     )
     monkeypatch.setitem(sys.modules, "torch", module)
-    monkeypatch.setattr(allocation, "_torch_makers", {})
     monkeypatch.setattr(allocation, "_torch_empty", functools.cache(allocation._torch_empty.__wrapped__))
     streams.torch_stream.cache_clear()
     return module
@@ -408,19 +407,26 @@ def test_a_tensor_that_requires_grad(card: None, fake_torch: Any) -> None:
     assert arrays.view(tensor, "segment_sum", "x").ptr == tensor.data_ptr()
 
 
-def test_sizes_that_come_once_leave_no_form(emulator: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """But of the first few, whose forms are kept at once."""
-    monkeypatch.setattr(arrays, "_read_forms", {})
+def test_what_comes_once_leaves_no_entry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """But of the first few, which are kept at once."""
     monkeypatch.setattr(views, "_met", {})
+    memo: dict[Any, int] = {}
+    for key in range(views._AT_ONCE):
+        views.remember_again(memo, key, key)
+    views.remember_again(memo, "once", 0)
+    assert list(memo) == list(range(views._AT_ONCE))
+    views.remember_again(memo, "once", 1)
+    assert memo["once"] == 1
 
-    def form(rows: int) -> Any:
-        return arrays.view(np.ones((rows, 3)), "segment_sum", "input").form
 
-    assert all(form(rows) is form(rows) and form(rows).shared for rows in range(1, views._AT_ONCE + 1))
-    once = form(1000)
-    assert not once.shared and len(arrays._read_forms) == views._AT_ONCE
-    again = form(1000)
-    assert again.shared and again is not once and form(1000) is again
+def test_arrays_that_differ_only_in_sizes_have_one_type(emulator: None) -> None:
+    def type_of(array: Any) -> Any:
+        return arrays.view(array, "segment_sum", "input").type
+
+    known = type_of(np.ones((3, 2), np.float32))
+    assert type_of(np.ones((300, 7), np.float32)[::2]) is known
+    others = [np.ones(3, np.float32), np.ones((3, 2)), np.broadcast_to(np.float32(1), (3, 2))]
+    assert len({known, *map(type_of, others)}) == 4
 
 
 def test_torch_in_host_memory_in_the_emulator(emulator: None) -> None:
@@ -461,7 +467,7 @@ def test_operands_share_a_device(card: None) -> None:
     assert arrays.check_one_device("op", []) == -1
     with pytest.raises(errors.InvalidProblem, match=r"^op: segment_ids is on device 0, wants device 1, where input is$"):
         arrays.check_one_device("op", {"input": here, "segment_ids": there}.values())
-    host = arrays.View(64, arrays.Form.of((1,), (1,), "f32", -1, "numpy", False), None, "weight")
+    host = arrays.View(64, (1,), (1,), arrays.ArrayType.of("f32", 1, -1, "numpy", False), None, "weight")
     with pytest.raises(errors.InvalidProblem, match="weight is on the host, wants device 1"):
         arrays.check_one_device("op", [here, host])
 
@@ -582,7 +588,7 @@ def test_the_stream_that_an_array_names(card: None, fake_cupy: Any) -> None:
     assert [seen(Interface(stream=stream)).producer for stream in (1, 2, np.int64(77))] == [1, 2, 77]
     bound = named("numba.cuda.cudadrv.devicearray", "DeviceNDArray", DeviceNDArray, stream=NumbaStream())()
     assert (seen(bound).kind, seen(bound).producer) == ("numba", 31)
-    assert seen(Interface(stream=77)).seen_as(seen(Interface()).form).producer == 77
+    assert seen(Interface(stream=77)).seen_as((1,), (1,)).producer == 77
 
 
 @pytest.mark.parametrize("stream", [0, -5, True, 1.0, "1"])
@@ -679,13 +685,13 @@ def place(name: str) -> arrays.View:
 
 def touching(a: Any, b: Any) -> bool:
     first, second = seen(a), seen(b)
-    return spans.touch(spans.blocks(first.form), spans.blocks(second.form), second.ptr - first.ptr)
+    return spans.touch(spans.blocks(first), spans.blocks(second), second.ptr - first.ptr)
 
 
 @pytest.mark.parametrize("name", VIEWS)
 def test_the_reach_is_what_numpy_says(emulator: None, name: str) -> None:
     array = VIEWS[name]
-    low, high, *_ = spans.blocks(place(name).form)
+    low, high, *_ = spans.blocks(place(name))
     if not array.size:
         assert low == high
     else:

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from numba_baracuda.arrays import stream_scratch
-from numba_baracuda.arrays.stream_scratch import MOST_STREAMS, NBYTES, TAKEN_BYTES, ZEROED_BYTES
+from numba_baracuda.arrays.stream_scratch import ALL_FRESH_BYTES, MOST_STREAMS, NBYTES, TAKEN_BYTES, ZEROED_BYTES
 from numba_baracuda.core.errors import KernelLaunchError
-from numba_baracuda.core.op import TWIN_BYTES
+from numba_baracuda.core.op import FRESH_BYTES
 from numba_baracuda.runtime import driver
 
 
@@ -41,7 +41,7 @@ class Memory:
             self.failing -= 1
             raise KernelLaunchError("cuMemAllocAsync: CUDA_ERROR_OUT_OF_MEMORY (2)", 2)
         self.taken.append((nbytes, stream, device))
-        return len(self.taken) << 24
+        return len(self.taken) << 25
 
 
 @pytest.fixture
@@ -66,18 +66,18 @@ def slots(device: int, stream: int, offsets: tuple[int, ...], restored: int, nby
     return found and found.places(offsets, restored, nbytes)
 
 
-def twins(stream: int, nbytes: int) -> tuple[int, int]:
-    """The twins of a stream's memory, for the next call."""
+def fresh(stream: int, nbytes: int) -> int:
+    """The address of fresh zeros of a stream, for the next call."""
     found = stream_scratch.of(0, stream)
     assert found is not None
-    return found.twins.take(nbytes, stream, 0)
+    return found.fresh.take(nbytes, stream, 0)
 
 
 def test_a_stream_of_a_device_gets_its_memory_once(memory: Memory) -> None:
     found = [address(device, stream) for _ in range(2) for device in (0, 1) for stream in (0, 7)]
-    assert found == [1 << 24, 2 << 24, 3 << 24, 4 << 24] * 2
+    assert found == [1 << 25, 2 << 25, 3 << 25, 4 << 25] * 2
     assert memory.taken == [(NBYTES, stream, device) for device in (0, 1) for stream in (0, 7)]
-    assert memory.cleared == [((k + 1) << 24, TAKEN_BYTES, stream, 0, device) for k, (_, stream, device) in enumerate(memory.taken)]
+    assert memory.cleared == [((k + 1) << 25, TAKEN_BYTES, stream, 0, device) for k, (_, stream, device) in enumerate(memory.taken)]
 
 
 def test_slots_that_are_restored_lie_in_the_zeros_and_others_behind_them(memory: Memory) -> None:
@@ -94,24 +94,21 @@ def test_what_does_not_fit_allocates(memory: Memory) -> None:
     assert slots(0, 7, (0, ZEROED_BYTES), 1, NBYTES - TAKEN_BYTES) is not None
 
 
-def test_twins_take_turns_and_only_what_larger_calls_left_is_cleared(memory: Memory) -> None:
-    """Each call here writes all of its first twin and sets as much of the second to zeros, as a scan does."""
-    base = address(0, 7)
-    pair = [base + ZEROED_BYTES, base + ZEROED_BYTES + TWIN_BYTES]
-    contents = {twin: np.zeros(TWIN_BYTES // 16, bool) for twin in pair}  # whether 16 bytes may be other than 0
+def test_fresh_zeros_are_given_once_and_renewed_together(memory: Memory) -> None:
+    """Each call here writes all that it gets."""
+    base = address(0, 7) + ZEROED_BYTES
+    written = np.zeros(ALL_FRESH_BYTES // 16, bool)  # whether 16 bytes may be other than 0
     memory.cleared.clear()
     random = np.random.default_rng(3)
-    for number, count in enumerate([100, 100, 300, 100, 100, 100, 300, 300, *random.integers(1, TWIN_BYTES // 16, 200)]):
+    for count in random.integers(1, FRESH_BYTES // 16 + 1, 200):
         begun = len(memory.cleared)
-        found = twins(7, 16 * int(count))
-        assert found == (pair[number % 2], pair[1 - number % 2])
-        for at, nbytes, stream, byte, device in memory.cleared[begun:]:
-            assert (stream, byte, device) == (7, 0, 0) and found[0] <= at < at + nbytes <= found[0] + 16 * count
-            contents[found[0]][(at - found[0]) // 16 : (at - found[0] + nbytes) // 16] = False
-        assert not contents[found[0]][:count].any(), (number, count)
-        contents[found[0]][:count], contents[found[1]][:count] = True, False
-        if number == 7:  # the call before cleared what the third had left behind the first 100
-            assert [(at, nbytes) for at, nbytes, *_ in memory.cleared] == [(pair[0] + 1600, 3200)]
+        at = (fresh(7, 16 * int(count)) - base) // 16
+        for first, nbytes, stream, byte, device in memory.cleared[begun:]:
+            assert (first, stream, byte, device) == (base, 7, 0, 0) and nbytes <= ALL_FRESH_BYTES and at == 0
+            written[: nbytes // 16] = False
+        assert at >= 0 and at + count <= len(written) and not written[at : at + count].any()
+        written[at : at + count] = True
+    assert 20 < len(memory.cleared) < 50
 
 
 def test_a_captured_stream_has_none_until_its_capture_ends(memory: Memory) -> None:
@@ -197,7 +194,7 @@ def test_threads_share_the_memory_of_a_stream(memory: Memory) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert found == [1 << 24] * 8 and len(memory.taken) == 1
+    assert found == [1 << 25] * 8 and len(memory.taken) == 1
 
 
 def test_memory_that_is_out_of_use_counts(memory: Memory) -> None:

@@ -27,7 +27,7 @@ from numba_baracuda import PlanPreference, SegmentDescriptor
 from numba_baracuda.arrays import allocation, arrays, stream_scratch
 from numba_baracuda.core.dtypes import BY_NAME, numpy_dtype
 from numba_baracuda.core.op import Layout, Op, Sort, Target, Variant
-from numba_baracuda.plans import binding
+from numba_baracuda.plans import binding, frames
 from numba_baracuda.plans import plan as plans
 from numba_baracuda.runtime import radix
 
@@ -66,7 +66,7 @@ def test_the_same_arguments_give_the_same_plan() -> None:
 def test_functions_use_the_plans_of_select(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
     select = plans.select
-    monkeypatch.setattr(arrays, "_read_forms", {})  # many forms in it would wait to be met again
+    monkeypatch.setattr(frames, "bounds", {})  # with many in it, another would wait to be met again
     monkeypatch.setattr(plans, "select", lambda *arguments, **keywords: asked.append(arguments[0]) or select(*arguments, **keywords))
     x, ids = kind.array(np.ones((5, 3, 7), np.float32)), kind.array(np.zeros(5, np.int64))
     for _ in range(3):

@@ -156,7 +156,7 @@ class Watch:
         monkeypatch.setattr(plan, "EMULATED", CARDS[card])
         monkeypatch.setattr(calls.Calls, "_workspace", lambda self_, *rest: None)
         monkeypatch.setattr(frames.Bound, "run", lambda bound, *rest: self.bounds.append(bound))
-        monkeypatch.setattr(allocation, "empty", lambda like, shape, element, stream: anywhere(shape, c_strides(shape), element))
+        monkeypatch.setattr(allocation, "empty", lambda like, shape, element, *rest: anywhere(shape, c_strides(shape), element))
         for name, counter in (("_exactly", "exact"), ("_trace", "traced")):
             monkeypatch.setattr(calls.Calls, name, self._counted(getattr(calls.Calls, name), counter))
 

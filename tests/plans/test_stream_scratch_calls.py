@@ -12,7 +12,7 @@ from samples import name_of
 
 import numba_baracuda as nb
 from numba_baracuda.arrays import allocation, arrays, stream_scratch
-from numba_baracuda.core.op import TWIN_BYTES, Clear, Launch, Op, Recipe, Target, contiguous
+from numba_baracuda.core.op import FRESH_BYTES, Clear, Launch, Op, Recipe, Target, contiguous
 from numba_baracuda.plans import first, frames
 from numba_baracuda.plans.bound import BoundCall
 from numba_baracuda.runtime import driver, jit
@@ -113,22 +113,22 @@ def test_a_call_works_in_the_memory_of_its_own_stream(card: Card) -> None:
         assert card.queued.pop() == ("Kernel", 9, [*pointers, base, base + stream_scratch.TAKEN_BYTES + 16, 0]) and not card.queued
 
 
-def test_memory_whose_twin_could_not_be_cleared_is_dropped(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_whose_zeros_could_not_be_renewed_is_dropped(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
     op, x = nb.OPS["cumsum"], np.zeros((1, 1 << 20), np.float32)
     layouts = {"x": contiguous(x.shape), "y": contiguous(x.shape)}
     recipe = op.variants[0].recipe(op, nb.ScanDescriptor("cumsum", x.shape, 1), layouts, CARD)
     bound, views = card.bound(op, recipe, x, np.zeros_like(x))
     pointers = [view.ptr for view in views]
-    assert bound.frame.twins and card.memory is not None
-    bound.run(9, [*pointers], views, None)
-    (_, _, given), twins = card.queued.pop(), [BASE + stream_scratch.ZEROED_BYTES + k * TWIN_BYTES for k in range(2)]
-    assert given[2:4] == twins and not card.queued
+    assert bound.frame.fresh and card.memory is not None
+    for k in range(2):
+        bound.run(9, [*pointers], views, None)
+        assert card.queued.pop() == ("Kernel", 9, [*pointers, BASE + stream_scratch.ZEROED_BYTES + k * bound.workspace, 0]) and not card.queued
 
     def fail(*what: Any) -> None:
         raise nb.KernelLaunchError("cuMemsetD8Async: CUDA_ERROR_INVALID_VALUE (1)", 1)
 
     monkeypatch.setattr(driver, "memset_async", fail)
-    card.memory.twins._dirty = ([0, 1 << 20], [0, 1 << 20])
+    card.memory.fresh._used = stream_scratch.ALL_FRESH_BYTES
     with pytest.raises(nb.KernelLaunchError):
         bound.run(9, [*pointers], views, None)
     assert card.dropped == [(0, 9)] and not card.lock.locked() and not card.queued
@@ -144,18 +144,17 @@ def test_memory_of_a_failed_launch_is_dropped(card: Card, error: BaseException) 
 
 
 @pytest.mark.parametrize("op", [op for op in nb.OPS.values() if op.family in ("reduce", "segment", "scan")], ids=name_of)
-def test_slots_that_are_restored_or_take_turns_come_first(op: Op) -> None:
+def test_slots_that_are_restored_or_fresh_come_first(op: Op) -> None:
     """They are cleared to zeros, by the first steps of all."""
     for descriptor, layouts in op.samples(op):
         for variant in op.variants:
             if variant.refuses(op, descriptor) is None:
                 recipe = variant.recipe(op, descriptor, layouts, CARD)
-                kept = [step for step in recipe.steps if isinstance(step, Clear) and (step.restored or step.twin)]
+                kept = [step for step in recipe.steps if isinstance(step, Clear) and (step.restored or step.fresh)]
                 assert list(recipe.steps[: len(kept)]) == kept and all(step.byte == 0 for step in kept)
-                assert len(kept) == 1 or not any(step.twin for step in kept)
-                names = [name for step in kept for name in (step.slot, *([step.twin] if step.twin else []))]
-                assert [slot.name for slot in recipe.slots[: len(names)]] == names
-                assert not kept or not kept[0].twin or recipe.slots[0].nbytes == recipe.slots[1].nbytes <= TWIN_BYTES
+                assert len(kept) == 1 or not any(step.fresh for step in kept)
+                assert [slot.name for slot in recipe.slots[: len(kept)]] == [step.slot for step in kept]
+                assert not kept or not kept[0].fresh or recipe.slots[0].nbytes <= FRESH_BYTES
 
 
 def large_sum(card: Card, rows: int, columns: int) -> tuple[frames.Bound, list[Any]]:

@@ -420,7 +420,7 @@ def test_reading_back_names_the_call_that_failed(monkeypatch: pytest.MonkeyPatch
 
 
 X, Y, WORKSPACE = (
-    arrays.View(ptr, arrays.Form.of((4,), (1,), "f32", 0, "foreign", False), None, name)
+    arrays.View(ptr, (4,), (1,), arrays.ArrayType.of("f32", 1, 0, "foreign", False), None, name)
     for ptr, name in ((4096, "x"), (8192, "y"), (16384, "workspace"))
 )
 
@@ -508,7 +508,7 @@ def test_a_bound_plan_follows_the_streams_that_its_operands_name(monkeypatch: py
     fake = use(monkeypatch)
     fake.cuCtxSetCurrent(100)
     made = bound(monkeypatch)
-    late = arrays.View(Y.ptr, Y.form, None, "y", 6)
+    late = Y.named("y", 6)
     for stream, operands in ((5, [X, late]), (6, [X, late]), (5, [X, Y])):
         made.run(stream, [X.ptr, Y.ptr], operands, WORKSPACE)
     assert [call for call in fake.calls if call[0] in ("record", "wait")] == [("record", 500, 6), ("wait", 5, 500, 0)]

@@ -191,24 +191,19 @@ def test_kernel_of_a_layout(shape: tuple[int, ...], axis: int, options: dict[str
     assert dict(launch.spec.constants).items() >= constants.items()
 
 
-def with_twin(nbytes: int) -> int:
-    """The workspace of so many bytes of statuses."""
-    return 2 * nbytes if nbytes <= 2 << 20 else nbytes
-
-
 @pytest.mark.parametrize("name", [name for name, op in OPS.items() if op.family == "scan"])
 @pytest.mark.parametrize("element", ["f32", "f64", "f16", "bf16"])
 def test_the_workspace_is_small(name: str, element: str) -> None:
     """Statuses are cleared first and at most a hundredth of the bytes read where blocks share rows, a fortieth for columns; others need none.
 
-    States of runs are twice as large as others: a twenty-fifth. As much again is set to zeros for another call, up to ``TWIN_BYTES``.
+    States of runs are twice as large as others: a twenty-fifth.
     """
     made = recipe((1, 1 << 28), 1, name, element=element)
     clear, launch = made.steps
     assert isinstance(clear, Clear) and clear.byte == 0 and clear.slot in launch.pointers
     reads = len(OPS[name].operands) - 1
     size = {"f32": 4, "f64": 8, "f16": 2, "bf16": 2}[element]
-    assert 0 < made.slots[0].nbytes <= 0.01 * reads * size * (1 << 28) and made.workspace == with_twin(made.slots[0].nbytes)
+    assert 0 < made.slots[0].nbytes <= 0.01 * reads * size * (1 << 28) and made.workspace == made.slots[0].nbytes
     for shape, axis in (((1 << 14, 1 << 14), 1), ((1 << 14, 1 << 14), 0)):
         assert recipe(shape, axis, name, element=element).workspace == 0
     for shape, axis in (((1 << 22, 2), 0), ((1 << 20, 3), 0), ((100_001, 24), 0), ((1, 1 << 24, 64), 1), ((3, 1 << 20, 37), 1)):
@@ -216,7 +211,7 @@ def test_the_workspace_is_small(name: str, element: str) -> None:
             made = recipe(shape, axis, name, element=element, lookback=lookback, pad=pad)
             assert isinstance(made.steps[-1], Launch) and made.steps[-1].spec.factory.endswith((":scan_long_columns", ":scan_slabs"))
             most = (0.04 if name in ("cummax_backward", "cummin_backward") else 0.025) * reads * size * math.prod(shape)
-            assert 0 < made.slots[0].nbytes <= most and made.workspace == with_twin(made.slots[0].nbytes)
+            assert 0 < made.slots[0].nbytes <= most and made.workspace == made.slots[0].nbytes
 
 
 @pytest.mark.parametrize("name", ["cumsum", "logcumsumexp", "cummax_backward", "cumprod_backward"])

@@ -13,16 +13,15 @@ import pytest
 import references
 import samples
 import sass
-from kinds import KINDS, Kind
+from kinds import Kind
 from numba.cuda import types
 from samples import Sample
 from tolerance import assert_close
 
 import numba_baracuda as nb
 from numba_baracuda import OPS
-from numba_baracuda.arrays import arrays
-from numba_baracuda.arrays.stream_scratch import Twins
-from numba_baracuda.core.op import TWIN_BYTES, Clear, Launch, Layout, Target, contiguous
+from numba_baracuda.arrays import arrays, stream_scratch
+from numba_baracuda.core.op import FRESH_BYTES, Clear, Launch, Layout, Target, contiguous
 from numba_baracuda.core.sizes import Trace
 from numba_baracuda.emulator import emulator as emulation
 from numba_baracuda.emulator import races
@@ -75,7 +74,7 @@ def launch_of(plan: Plan) -> Launch:
     """The only launch of a fold that looks back."""
     layouts = next(iter(plan.descriptor.typical_layouts(plan.op)))
     clear, launch = plan.variant.recipe(plan.op, plan.descriptor, layouts, plan.target).steps
-    assert isinstance(clear, Clear) and clear.twin and isinstance(launch, Launch) and dict(launch.spec.constants)["looks_back"]
+    assert isinstance(clear, Clear) and clear.fresh and isinstance(launch, Launch) and dict(launch.spec.constants)["looks_back"]
     return launch
 
 
@@ -203,10 +202,9 @@ def test_ids_out_of_range_over_blocks(emulator: Kind, kernel: str) -> None:
 # ---------------------------------------------------------------- memory of statuses
 
 
-def statuses_of(launch: KernelLaunch) -> list[int]:
-    """The indices of the arguments for statuses and stale ones."""
-    names = [each.name for each in launch.kernel.parameters]
-    return [names.index(name) for name in ("run_status", "stale_status")]
+def status_of(launch: KernelLaunch) -> int:
+    """The index of the argument for statuses."""
+    return [each.name for each in launch.kernel.parameters].index("run_status")
 
 
 def launches(kind: Kind, plan: Plan, sample: Sample) -> tuple[list[Any], dict[str, Any], Any]:
@@ -217,63 +215,18 @@ def launches(kind: Kind, plan: Plan, sample: Sample) -> tuple[list[Any], dict[st
     return plan.launches(**{name: kind.array(array) for name, array in given.items()}, **{output.name: out}), given, out
 
 
-@EACH
-@pytest.mark.parametrize("kind", ["numpy", pytest.param("cupy", marks=pytest.mark.gpu)])
-def test_a_fold_sets_the_statuses_of_another_call_to_zeros(kernel: str, kind: str) -> None:
-    """All of them, whatever they were, and reads none of them; blocks that look for gaps take no part."""
-    made_of, size = KINDS[kind], KERNELS[kernel][3]
-    for blocks in (2, 3, 4, 7, 16):
-        sample = sample_of(kernel, [3, size * (blocks - 1) - 1, *[0] * 300, 4])
-        with small_blocks(kernel):
-            plan = plan_for(kernel, sample)
-            steps, given, out = launches(made_of, plan, sample)
-        assert not isinstance(steps[0], KernelLaunch) and len(steps) == 2
-        run_status, stale = (steps[1].arguments[k] for k in statuses_of(steps[1]))
-        assert len(run_status) == len(stale) > 0
-        stale[:] = -1
-        for step in steps:
-            step()
-        assert not made_of.numpy(stale).any()
-        assert_close(made_of.numpy(out), references.truth(plan.op.name, given, sample.segments), sample.element, plan.op.name)
-
-
-@pytest.mark.parametrize("columns", [1, 3, 33])
-@pytest.mark.parametrize("special", [False, True])
-def test_a_guarded_fold_sets_them_to_zeros_twice_in_a_row(emulator: Kind, columns: int, special: bool) -> None:
-    """Also where the guard keeps it from folding."""
-    op = OPS["segment_prod_backward"]
-    sample = Sample("guarded", 2600 if columns == 1 else 300, (columns,), 5, samples.skewed)
-    given = samples.operands(op, sample)
-    given["input"] = np.where(np.random.default_rng(3).random(given["input"].shape) < 0.01, 0, 1 + given["input"] % 0.01).astype(np.float32)
-    if not special:
-        given["input"] = np.ones_like(given["input"])
-    given["output"] = samples.saved(op, given["input"], given["segment_ids"], sample)
-    with small_blocks("fold_narrow"), using(FoldStaged, stage_bytes=1):
-        plan = samples.plan_of(op, op.variants[0], samples.descriptor(op, sample), 1000)
-        out = emulator.poisoned(given["input"].shape, np.float32)
-        steps = plan.launches(**{name: emulator.array(array) for name, array in given.items()}, d_input=out)
-    fold = next(step for step in steps if isinstance(step, KernelLaunch) and step.kernel.__name__.startswith("fold_") and step.kernel.parameters)
-    wanted = references.truth(op.name, given, sample.segments)
-    for _ in range(2):
-        stale = fold.arguments[statuses_of(fold)[1]]
-        assert len(stale) > 0
-        stale[:] = -1
-        for step in steps:
-            step()
-        assert not stale.any()
-        assert_close(out, wanted, "f32", op.name)
-
-
-def test_calls_of_all_sizes_take_turns_in_the_memory_of_a_stream(emulator: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calls_of_all_sizes_share_the_memory_of_a_stream(emulator: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each call finds zeros, whatever those before it were, and publishes nothing behind what it asked for."""
-    memory = [np.zeros(TWIN_BYTES // 8, np.int64) for _ in range(2)]
+    memory, renewed = np.zeros(1 << 11, np.int64), list[int]()
 
     def memset(address: int, nbytes: int, *rest: Any) -> None:
-        twin, at = divmod(address, TWIN_BYTES)
-        memory[twin][at // 8 : (at + nbytes) // 8] = 0
+        assert not memory[nbytes // 8 :].any()
+        memory[: nbytes // 8] = 0
+        renewed.append(nbytes)
 
     monkeypatch.setattr(driver, "memset_async", memset)
-    twins, rng = Twins(0), np.random.default_rng(2)
+    monkeypatch.setattr(stream_scratch, "ALL_FRESH_BYTES", memory.nbytes)
+    fresh, rng = stream_scratch.Fresh(0), np.random.default_rng(2)
     for _ in range(60):
         kernel = str(rng.choice(list(KERNELS)))
         size = KERNELS[kernel][3]
@@ -285,12 +238,13 @@ def test_calls_of_all_sizes_take_turns_in_the_memory_of_a_stream(emulator: Kind,
         if not cleared:  # one block has all rows
             continue
         assert isinstance(launch, KernelLaunch)
-        arguments, count = list(launch.arguments), len(launch.arguments[statuses_of(launch)[0]])
-        for k, address in zip(statuses_of(launch), twins.take(8 * count, 0, 0), strict=True):
-            arguments[k] = memory[address // TWIN_BYTES][:count]
-        assert not arguments[statuses_of(launch)[0]].any()
+        arguments, at = list(launch.arguments), status_of(launch)
+        first, count = fresh.take(arguments[at].nbytes, 0, 0) // 8, len(arguments[at])
+        arguments[at] = memory[first : first + count]
+        assert not arguments[at].any()
         dataclasses.replace(launch, arguments=tuple(arguments))()
         assert_close(out, references.truth(plan.op.name, given, sample.segments), sample.element, plan.op.name)
+    assert len(renewed) > 2
 
 
 @pytest.mark.gpu
@@ -372,7 +326,7 @@ def test_statuses_are_read_whole(op: str, columns: int) -> None:
 @pytest.mark.parametrize("multiprocessors", [10, 20, 132])
 def test_blocks_that_wait_for_one_that_starts_last_leave_others_room(multiprocessors: int) -> None:
     """One in which a run ends and the last of each span, of 4 blocks to as many as there are, in each chunk of columns."""
-    spans = max(level for level in range(20) if 4**level <= statuses.most_blocks(TWIN_BYTES // 16))
+    spans = max(level for level in range(20) if 4**level <= statuses.most_blocks(FRESH_BYTES // 16))
     for chunks in (1, 2, 13, 14, 40):
         early = statuses.early_blocks(1000, chunks, multiprocessors, True)
         assert early == (125 if (spans + 1) * chunks < multiprocessors else 0)

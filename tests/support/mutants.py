@@ -299,9 +299,6 @@ KNOWN: dict[str, dict[str, str]] = {
             "more would be prefetched, which changes nothing",
     },
     "scan/lookback": {
-        "Lookback.__init__.blank_rows: guard: thread < row_threads in "
-        "if thread < row_threads and thread % lanes == 0 and active and (tile < stale_tiles):":
-            "threads without a row would set the status of the first column to zeros once more",
         "Lookback._arrival_order.look_back: guard: candidate >= 0 in if looking and lane >= last_prefix and (candidate >= 0):":
             "lanes before the one that looks at the first tile, whose word has all, take nothing",
         "Lookback._arrival_order.look_back: guard: tile > 0 in "

@@ -40,7 +40,6 @@ Both long kernels, and :func:`scan_slabs`, also have:
 
 * ``group_tiles``: tiles whose aggregates are combined in one fixed order; 0 combines tiles in the order in which they are done
 * ``tile_status`` [words]: 64-bit words of workspace, zero before the launch: the statuses of tiles; see :mod:`.lookback`
-* ``stale_status`` [as many words]: statuses of another call; the first ``stale_tiles`` tiles set theirs to zeros
 * ``tiles``: tiles of a row, or of a strip of columns
 """
 

@@ -131,7 +131,7 @@ def scan_long_columns(
     levels, block_columns, column_of, size = threads // lanes, lanes * vector, strided_offset_of(kept), column_tile.size
     pitch, level_extent, tile_extent = block_columns + (lanes if lanes < 32 else 0), batches * steps, levels * batches * steps
     lookback = lookback_of(states, group_tiles, block_columns, threads)
-    look_back, blank_rows, lookback_lanes = lookback.look_back, lookback.blank_rows, lookback.lanes
+    look_back, lookback_lanes = lookback.look_back, lookback.lanes
     scan_levels, lookback_threads = levels_of(functions, levels, block_columns, threads, pitch).scan, block_columns * lookback_lanes
     (size_0, size_1, size_2, size_3), (kind_0, kind_1, kind_2, kind_3) = functions.sizes(levels * pitch), functions.kinds
     (prefixes_0, prefixes_1, prefixes_2, prefixes_3), (local_0, local_1, local_2, local_3) = functions.sizes(block_columns), functions.sizes(vector)
@@ -139,8 +139,8 @@ def scan_long_columns(
 
     def scan_long_columns(
         a: Ptr[value], b: Ptr[value], c: Ptr[value], output: Ptr[result], indices: Ptr[index or result], initials: Ptr[wide],
-        tile_status: Ptr[int64], stale_status: Ptr[int64],
-        columns: int64, extent: int64, initial: Scalar[wide], initial_position: int64, stale_tiles: int64, tiles: int64, strips: int64,
+        tile_status: Ptr[int64],
+        columns: int64, extent: int64, initial: Scalar[wide], initial_position: int64, tiles: int64, strips: int64,
         kept_shape: Extents[kept], a_strides: Extents[kept], b_strides: Extents[kept], c_strides: Extents[kept], output_strides: Extents[kept],
         indices_strides: Extents[kept], axis_strides: Extents[5],
     ) -> None:  # fmt: skip
@@ -194,7 +194,6 @@ def scan_long_columns(
             lookback_column < end_column,
         )
         look_back(tile_status, tile * columns + lookback_column, columns, tile, tiles, looking, initial_prefix, aggregate, tile_prefixes)
-        blank_rows(stale_status, tile * columns + lookback_column, tile, stale_tiles, looking)
         for v in range(vector):
             put(prefixes, v, combine(get(tile_prefixes, lane + v * lanes), get(shared_states, slot + v * lanes)))
         start = level_start

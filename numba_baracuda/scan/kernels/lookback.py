@@ -73,9 +73,6 @@ class Lookback:
     it. Row r has the ``lanes`` threads from r · lanes on. They give: ``own_index``, the number of the tile's status in ``tile_status``;
     ``index_stride``, statuses from one tile of the row to the next; ``tile`` of ``tiles``, its number in the row; ``active``, whether the row exists;
     ``aggregate``, the fold of its tile.
-
-    ``blank_rows(stale_status, own_index, tile, stale_tiles, active)`` sets these statuses of another call to zeros, where ``tile`` is among the first
-    ``stale_tiles``; ``blank(stale_status, index)`` does so with one status.
     """
 
     def __init__(self, states: States, group_tiles: int, rows: int, threads: int, read_ahead: int) -> None:
@@ -105,22 +102,7 @@ class Lookback:
                 flag = flag if flag == statuses[at + 2 * piece + 1] else int64(0)
             return flag
 
-        @jit.device
-        def blank(stale_status: Any, index: Any) -> None:
-            word = cuda.local.array(2, int64)
-            word[0], word[1] = int64(0), int64(0)
-            for piece in range(pieces):
-                store_relaxed_2(stale_status, (int64(index) * pieces + piece) * 2, word, 0)
-
-        lanes, row_threads = self.lanes, rows * self.lanes
-
-        @jit.device
-        def blank_rows(stale_status: Any, own_index: Any, tile: Any, stale_tiles: Any, active: Any) -> None:
-            thread = int32(cuda.threadIdx.x)
-            if thread < row_threads and thread % lanes == 0 and active and tile < stale_tiles:
-                blank(stale_status, own_index)
-
-        self._publish, self._read, self._flag_of, self.blank, self.blank_rows = publish, read, flag_of, blank, blank_rows
+        self._publish, self._read, self._flag_of = publish, read, flag_of
         self.look_back = self._fixed_order() if group_tiles else self._arrival_order()
 
     def _fixed_order(self) -> Any:

@@ -115,7 +115,7 @@ def scan_long_rows(
     initial_state, combine, element, wide = functions.initial_state, states.combine, functions.element, functions.wide
     over_warps, row_of, contiguous, tile_size = scan_warps(states, threads), strided_offset_of(kept), vector > 1, threads * size
     lookback, get = lookback_of(states, group_tiles, 1, threads), functions.get
-    look_back, blank = lookback.look_back, lookback.blank
+    look_back = lookback.look_back
     index_type, result_type = jit.SCALARS[index or "i32"], functions.result
     (size_0, size_1, size_2, size_3), (kind_0, kind_1, kind_2, kind_3) = functions.sizes(1), functions.kinds
     inputs, line = len(functions.operator.inputs), 8 * LINE_BYTES // element.bitwidth
@@ -139,8 +139,8 @@ def scan_long_rows(
 
     def scan_long_rows(
         a: Ptr[value], b: Ptr[value], c: Ptr[value], output: Ptr[result], indices: Ptr[index or result], initials: Ptr[wide],
-        tile_status: Ptr[int64], stale_status: Ptr[int64],
-        rows: int64, extent: int64, initial: Scalar[wide], initial_position: int64, misalignment: int64, stale_tiles: int64, tiles: int64,
+        tile_status: Ptr[int64],
+        rows: int64, extent: int64, initial: Scalar[wide], initial_position: int64, misalignment: int64, tiles: int64,
         prefetch_distance: int64,
         kept_shape: Extents[kept], a_strides: Extents[kept], b_strides: Extents[kept], c_strides: Extents[kept], output_strides: Extents[kept],
         indices_strides: Extents[kept], axis_strides: Extents[5],
@@ -180,7 +180,5 @@ def scan_long_rows(
             output, indices, output_base, indices_base, output_stride, indices_stride, True, warp_start, lane, end, shape, initial, neighbour,
             prefix, shared, shared_results, shared_indices,
         )  # fmt: skip
-        if thread < STATUS_SPREAD and number < stale_tiles:
-            blank(stale_status, int64(number) * STATUS_SPREAD + thread)
 
     return scan_long_rows, lambda rows, tiles: (rows * tiles, threads, warp_tile.shared_bytes)

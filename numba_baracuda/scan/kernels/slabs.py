@@ -54,7 +54,7 @@ def scan_slabs(
     if scatters and lanes > _RUN_COLUMNS:
         read_ahead = 1
     lookback = lookback_of(states, group_tiles, lanes, threads, read_ahead * pieces)
-    look_back, blank_rows, lookback_lanes, lookback_threads = lookback.look_back, lookback.blank_rows, lookback.lanes, lanes * lookback.lanes
+    look_back, lookback_lanes, lookback_threads = lookback.look_back, lookback.lanes, lanes * lookback.lanes
     scans = levels_of(functions, levels, lanes, threads, slots)
     scan_levels, begin_copy, end_copy, write, folds = scans.scan, slab.begin_copy, slab.end_copy, slab.write, levels > 1 or not whole
     places, neighbour_of, fold, scan = walk.places, walk.neighbour_of, walk.fold, walk.scan
@@ -64,8 +64,8 @@ def scan_slabs(
 
     def scan_slabs(
         a: Ptr[value], b: Ptr[value], c: Ptr[value], output: Ptr[value], initials: Ptr[wide],
-        tile_status: Ptr[int64], stale_status: Ptr[int64],
-        columns: int64, extent: int64, initial: Scalar[wide], initial_position: int64, stale_tiles: int64, tiles: int64, strips: int64,
+        tile_status: Ptr[int64],
+        columns: int64, extent: int64, initial: Scalar[wide], initial_position: int64, tiles: int64, strips: int64,
         width: int64, strip_width: int64, height: int64, level_rows: int64,
         kept_shape: Extents[kept], a_strides: Extents[kept], b_strides: Extents[kept], c_strides: Extents[kept], output_strides: Extents[kept],
     ) -> None:  # fmt: skip
@@ -138,7 +138,6 @@ def scan_slabs(
                 cuda.syncthreads()
             else:
                 look_back(tile_status, tile * columns + own_column, columns, tile, tiles, number < own, state, aggregate, tile_prefixes)
-                blank_rows(stale_status, tile * columns + own_column, tile, stale_tiles, number < own)
             if active:
                 state = get(shared_states, slot) if whole else combine(get(tile_prefixes, column), get(shared_states, slot))
         if scatters:

@@ -58,8 +58,7 @@ Parameters of all kernels:
 * ``guard`` [1]: 0 if no result is special; any address where the kernel is not ``guarded``
 * ``carry_ids`` [carries], ``carry_counts`` [carries], ``carry_states`` [carries, columns, scalars of a state]: the id of each carry, the rows that it
   stands for, and its states; any address where there are none
-* ``run_status``: zeros, where blocks that look back publish their last runs; ``stale_status``: as many words, which they set to zeros; see
-  :mod:`~.lookback`. Any address where no block looks back
+* ``run_status``: zeros, where blocks that look back publish their last runs; see :mod:`~.lookback`. Any address where no block looks back
 * ``rows``, ``columns``, ``segments``: their number
 * ``tile``: rows that a group, a warp or a block walks; ``row_blocks``: blocks that share the rows; ``chunks``: blocks that share the columns;
   ``early``: how many row blocks, the last ones, start first

@@ -20,7 +20,7 @@ from .columns import FAR, columns_loader
 from .common import NOTHING, clamp, last_id_of, part_of
 from .edges import edge_functions_of
 from .gaps import gap_filler, share_blocks, short_gap_fillers
-from .lookback import blank_of, ids_around, run_finisher_of
+from .lookback import ids_around, run_finisher_of
 from .states import heads_behind, run_states_of
 from .sums import open_run_of
 
@@ -61,7 +61,7 @@ def fold_tiles(
     begin_run, recentre, close_run, run_scalars = open_run.begin, open_run.recentre, open_run.close, open_run.scalars
     groups = threads_per_block // lanes
     save_edge, save_last_edge, combine_edges = edge_functions_of(monoid, value, vector, result, apart=distance)
-    finish_runs, blank = run_finisher_of(monoid, value, vector, result, apart=distance), blank_of(scalars, state_type.bitwidth)
+    finish_runs = run_finisher_of(monoid, value, vector, result, apart=distance)
     fill_short_gap, fill_between = short_gap_fillers(index, result, vector, fold.store_vector, distance, fills)
     fill_long_gaps = gap_filler(result, width, dims, threads_per_block, fold.store_vector)
     offset_of = strided_offset_of(dims, contiguous=vector > 1)
@@ -86,7 +86,7 @@ def fold_tiles(
 
     def fold_tiles(
         input: Ptr[value], other: Ptr[value], ids: Ptr[index], permutation: Ptr[row_index or int64], guard: Ptr[int32], output: Ptr[result],
-        carry_ids: Ptr[int64], carry_counts: Ptr[int64], carry_states: Ptr[state_type], run_status: Ptr[int64], stale_status: Ptr[int64],
+        carry_ids: Ptr[int64], carry_counts: Ptr[int64], carry_states: Ptr[state_type], run_status: Ptr[int64],
         rows: int64, columns: int64, segments: int64, tile: int64, row_blocks: int64, early: int64, chunks: int64,
         empty: Scalar[accumulator_type(result)], correction: Scalar[state_type],
         ids_step: int64, input_row: int64, other_row: int64, output_row: int64,
@@ -104,8 +104,6 @@ def fold_tiles(
         looks, block = share_blocks(row_blocks * chunks, start_number() if looks_back else cuda.blockIdx.x)
         row_block = int64(uint32(block) // uint32(chunks))
         chunk = block - row_block * chunks
-        if looks_back and not looks:
-            blank(stale_status, row_block, chunk, chunks, chunks * lanes)
         if guarded and guard[0] == 0:
             return
         if fills and looks:

@@ -51,29 +51,6 @@ def ids_around(ids: Any, ids_step: Any, row_block: Any, block_rows: Any, rows: A
 
 
 @functools.cache
-def blank_of(scalars: int, state_bits: int) -> Any:
-    """``blank(stale_status, row_block, chunk, chunks, places)`` sets the block's share of the statuses of another call to zeros.
-
-    All threads of the block call it. ``places`` is the number of lanes that have a status of each row block, in all ``chunks`` together.
-    """
-    words = status_words(scalars, state_bits // 8)
-
-    @jit.device
-    def blank(stale_status: Any, row_block: Any, chunk: Any, chunks: Any, places: Any) -> None:
-        zeros = cuda.local.array(2, int64)
-        zeros[0], zeros[1] = int64(0), int64(0)
-        block, size = uint32(row_block), int32(words * places)
-        after = uint32(block + uint32(1))
-        at = int32(uint32(block + block // uint32(3))) * size + int32(chunk * cuda.blockDim.x + cuda.threadIdx.x)
-        end = int32(uint32(after + after // uint32(3))) * size
-        while at < end:
-            store_relaxed_2(stale_status, int64(at) << 1, zeros, 0)
-            at = opaque(at + chunks * cuda.blockDim.x)
-
-    return blank
-
-
-@functools.cache
 def run_finisher_of(monoid: str, value: str, vector: int, result: str, store_vector: int = 0, apart: int = 0) -> Any:
     """``finish_runs`` for the edges of :func:`~.edges.edge_functions_of` these."""
     fold = run_states_of(monoid, value, vector, result, store_vector, apart)

@@ -18,7 +18,6 @@ from ..tiling import Tiling
 from .common import clamp, last_id_of, part_of
 from .edges import edge_functions_of, tile_end_of
 from .gaps import gap_filler, share_blocks, short_gap_fillers
-from .lookback import blank_of
 from .states import heads_of, lane_scan, run_states_of, states_below
 from .sums import open_run_of
 
@@ -55,7 +54,6 @@ def fold_narrow(
     end_tiles, heads_among = tile_end_of(monoid, value, columns, result, store_vector, fills, looks_back), heads_of(share)
     fill_short_gap, fill_between = short_gap_fillers(index, result, columns, store_vector, fills=fills, many=True)
     fill_long_gaps = gap_filler(result, store_vector, 1, threads_per_block, many=True)
-    blank = blank_of(scalars, state_type.bitwidth)
     last_id = last_id_of(index)
     wide, wide_ids = BY_NAME[value].vector, BY_NAME[index].vector
     load, load_ids, store = LOAD_ONCE[wide], LOAD_ONCE[wide_ids], STORE_STREAM[wide]
@@ -68,7 +66,7 @@ def fold_narrow(
     def fold_narrow(
         input: Ptr[value], other: Ptr[value], ids: Ptr[index], guard: Ptr[int32], cleared: Ptr[value], output: Ptr[result],
         carry_ids: Ptr[int64], carry_counts: Ptr[int64], carry_states: Ptr[state_type], run_status: Ptr[int64],
-        stale_status: Ptr[int64], rows: int64, segments: int64, tile: int64, row_blocks: int64, early: int64, empty: Scalar[accumulator_type(result)],
+        rows: int64, segments: int64, tile: int64, row_blocks: int64, early: int64, empty: Scalar[accumulator_type(result)],
         correction: Scalar[state_type], output_row: int64,
     ) -> None:  # fmt: skip
         edge_ids = cuda.shared.array(edges, int64)
@@ -84,8 +82,6 @@ def fold_narrow(
         batch_ids = cuda.local.array(share, index_type)
         zeros = cuda.local.array(wide, element)
         looks, block = share_blocks(row_blocks, start_number() if looks_back else cuda.blockIdx.x)
-        if looks_back and not looks:
-            blank(stale_status, block, 0, 1, 1)
         if guarded and guard[0] == 0:
             return
         if fills and looks:

@@ -19,7 +19,7 @@ from ..tiling import Tiling
 from .common import NOTHING, clamp, half_row_of, last_id_of, part_of
 from .edges import edge_functions_of
 from .gaps import gap_filler, share_blocks, short_gap_fillers
-from .lookback import blank_of, ids_around, run_finisher_of
+from .lookback import ids_around, run_finisher_of
 from .states import heads_behind, run_states_of
 from .sums import open_run_of
 from .walk import run_walker_of
@@ -86,7 +86,7 @@ def fold_staged(
     crowded, paired, operands = properties.any_pivot and vector * size == 16, properties.pairs, 2 if properties.pairs else 1
     walk = run_walker_of(monoid, value, vector, result, items_per_thread // 2 if crowded else items_per_thread, operands, apart > 0)
     save_edge, save_last_edge, combine_edges = edge_functions_of(monoid, value, vector, result, apart=apart)
-    finish_runs, blank = run_finisher_of(monoid, value, vector, result, apart=apart), blank_of(scalars, state_type.bitwidth)
+    finish_runs = run_finisher_of(monoid, value, vector, result, apart=apart)
     fill_short_gap, fill_between = short_gap_fillers(index, result, vector, fold.store_vector, apart, fills)
     together = 1 if apart else vector
     fill_long_gaps = gap_filler(result, together, 1, threads_per_block, fold.store_vector)
@@ -99,7 +99,7 @@ def fold_staged(
 
     def fold_staged(
         input: Ptr[value], other: Ptr[value], ids: Ptr[index], guard: Ptr[int32], output: Ptr[result],
-        carry_ids: Ptr[int64], carry_counts: Ptr[int64], carry_states: Ptr[state_type], run_status: Ptr[int64], stale_status: Ptr[int64],
+        carry_ids: Ptr[int64], carry_counts: Ptr[int64], carry_states: Ptr[state_type], run_status: Ptr[int64],
         rows: int64, columns: int64, segments: int64, tile: int64, stage: int64, row_blocks: int64, early: int64, width: int64, reciprocal: int64,
         empty: Scalar[accumulator_type(result)], correction: Scalar[state_type], output_row: int64,
     ) -> None:  # fmt: skip
@@ -116,8 +116,6 @@ def fold_staged(
         states = cuda.local.array(scalars, state_type)
         scratch = cuda.local.array(scalars, state_type)
         looks, block = share_blocks(row_blocks, start_number() if looks_back else cuda.blockIdx.x)
-        if looks_back and not looks:
-            blank(stale_status, block, 0, 1, width)
         if guarded and guard[0] == 0:
             return
         if fills and looks:

@@ -21,7 +21,7 @@ from .first import positions, unfit_for_atomics
 from .fold import SegmentFold, fold_steps, narrow_plan
 from .fused import LONG, fold_and_broadcast
 from .order import Order, as_given, order_of, order_to_gather
-from .statuses import in_turn
+from .statuses import fresh_first
 
 if TYPE_CHECKING:
     from ..descriptor import SegmentDescriptor
@@ -79,12 +79,12 @@ def broadcast(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout],
         more, room = [*order.steps], [*order.slots]
     folded = "folded" if folds or brought else NULL
     if scatters:
-        return in_turn((*steps, *more, _scatter_to_winners(descriptor, layouts, folded, output)), (*slots, *room))
+        return fresh_first((*steps, *more, _scatter_to_winners(descriptor, layouts, folded, output)), (*slots, *room))
     paired = _pairs(descriptor, layouts, gradient, op, last)
     if paired:
         slots.append(Slot(PAIRED, descriptor.element, 2 * descriptor.num_segments * descriptor.embedding_dim))
     final = _broadcast(descriptor, layouts, target, gradient, last, folded, output, paired, guard)
-    return in_turn((*steps, *more, *final), (*slots, *room))
+    return fresh_first((*steps, *more, *final), (*slots, *room))
 
 
 def _pairs(descriptor: SegmentDescriptor, layouts: dict[str, Layout], gradient: Gradient, op: Op, order: Order) -> bool:

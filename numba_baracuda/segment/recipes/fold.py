@@ -18,7 +18,7 @@ from ..tiling import Tiling, half_reciprocal_of, vector_for
 from .carries import carries_steps, carry_arguments
 from .common import Rows, check_slots, checks, kernel_spec, only_checks, taken
 from .order import Order, as_given, key_slots, keys, order_of, scratch_slot, sort
-from .statuses import STALE, STATUS, in_turn, status_arguments, status_slots
+from .statuses import STATUS, fresh_first, status_slot
 
 if TYPE_CHECKING:
     from ..descriptor import SegmentDescriptor
@@ -86,13 +86,13 @@ def narrow_plan(descriptor: SegmentDescriptor, fold: SegmentFold) -> policy.Fold
 
 
 def fold_steps(descriptor: SegmentDescriptor, target: Target, fold: SegmentFold) -> tuple[list[Step], list[Slot]]:
-    """The launches of a fold over ids in order, and the slots of their statuses, or of the carries between them. See :func:`.statuses.in_turn`."""
+    """The launches of a fold over ids in order, and the slots of their statuses or of the carries between them. See :func:`.statuses.fresh_first`."""
     plan, rows = narrow_plan(descriptor, fold), Rows(descriptor, *fold.all_layouts)
     staged = _staged(descriptor, target, rows, plan, fold)
     made = staged or (_narrow(descriptor, target, rows, plan, fold) if plan else _tiles(descriptor, target, rows, fold))
-    launch, tiling, statuses = made
-    if statuses:
-        return [Clear(STATUS, twin=STALE), launch], statuses
+    launch, tiling, status = made
+    if status:
+        return [Clear(STATUS, fresh=True), launch], [status]
     # whether permuted rows are narrow depends on their layout, and the workspace must do for every layout
     exact = plan is not None and not fold.order.row_index
     most = tiling.entries if exact else _most_entries(descriptor, target)
@@ -115,19 +115,19 @@ def _launch(tiling: Tiling, descriptor: SegmentDescriptor, fold: SegmentFold) ->
     return tiling.fold_launch(descriptor.num_segments) if fold.fills else tiling.launch
 
 
-def _arguments(descriptor: SegmentDescriptor, target: Target, fold: SegmentFold, tiling: Tiling, statuses: list[Slot]) -> dict[str, Any]:
+def _arguments(descriptor: SegmentDescriptor, target: Target, fold: SegmentFold, tiling: Tiling, status: Slot | None) -> dict[str, Any]:
     """The arguments that all folds of rows by blocks take."""
-    early = early_blocks(tiling.row_blocks, tiling.chunks, target.multiprocessors, bool(statuses))
+    early = early_blocks(tiling.row_blocks, tiling.chunks, target.multiprocessors, bool(status))
     return {
         "input": fold.source, "ids": fold.order.ids, "guard": fold.guard, "output": fold.output,
-        **carry_arguments(tiling.row_blocks > 1 and not statuses), **status_arguments(statuses), "rows": descriptor.num_inputs,
+        **carry_arguments(tiling.row_blocks > 1 and not status), STATUS: STATUS if status else NULL, "rows": descriptor.num_inputs,
         "segments": descriptor.num_segments, "tile": tiling.tile, "row_blocks": tiling.row_blocks, "early": early, "empty": fold.empty,
         "correction": taken(descriptor, fold.monoid),
     }  # fmt: skip
 
 
-def _tiles(descriptor: SegmentDescriptor, target: Target, rows: Rows, fold: SegmentFold) -> tuple[Launch, Tiling, list[Slot]]:
-    """The launch where lanes share the columns, its tiling, and the slots of statuses, if its blocks look back.
+def _tiles(descriptor: SegmentDescriptor, target: Target, rows: Rows, fold: SegmentFold) -> tuple[Launch, Tiling, Slot | None]:
+    """The launch where lanes share the columns, its tiling, and the slot of statuses, if its blocks look back.
 
     Halves the vector of ``rows`` where wide loads are slower.
     """
@@ -147,25 +147,25 @@ def _tiles(descriptor: SegmentDescriptor, target: Target, rows: Rows, fold: Segm
     )  # fmt: skip
     state_bytes = monoid.width * BY_NAME[fold.state_of(value)].itemsize if _short(descriptor) else 0
     tiling = Tiling.of(plan, descriptor.num_inputs, rows.columns, rows.vector, BY_NAME[value].itemsize, target.multiprocessors, state_bytes)
-    statuses = status_slots(descriptor.num_inputs, tiling.row_blocks, tiling.chunks * tiling.lanes, rows.vector, monoid, fold.state_of(value))
+    status = status_slot(descriptor.num_inputs, tiling.row_blocks, tiling.chunks * tiling.lanes, rows.vector, monoid, fold.state_of(value))
     spec = rows.spec(
         "fold_tiles", tiling, plan.min_blocks_per_multiprocessor, monoid=monoid.name, value=value, result=fold.result, index=order.index,
         packed=order.packed, row_index=order.row_index, input_positions=fold.input_positions, fills=fold.fills, guarded=fold.guarded,
-        apart=apart, looks_back=bool(statuses), **constants(plan),
+        apart=apart, looks_back=bool(status), **constants(plan),
     )  # fmt: skip
     other, second = (fold.other[0], 2) if fold.other else (NULL, 0)
-    arguments = _arguments(descriptor, target, fold, tiling, statuses) | {
+    arguments = _arguments(descriptor, target, fold, tiling, status) | {
         "other": other, "permutation": order.permutation, "columns": rows.columns, "chunks": tiling.chunks, "ids_step": order.step,
         "input_row": rows.steps[0], "other_row": rows.steps[second], "output_row": rows.steps[1], "shape": rows.shape,
         "input_strides": rows.strides[0], "other_strides": rows.strides[second], "output_strides": rows.strides[1],
     }  # fmt: skip
-    return Launch(spec, _launch(tiling, descriptor, fold), arguments), tiling, statuses
+    return Launch(spec, _launch(tiling, descriptor, fold), arguments), tiling, status
 
 
 def _narrow(
     descriptor: SegmentDescriptor, target: Target, rows: Rows, usual: policy.FoldNarrow, fold: SegmentFold
-) -> tuple[Launch, Tiling, list[Slot]]:  # fmt: skip
-    """The launch where lanes share the rows, its tiling, and the slots of statuses, if its blocks look back."""
+) -> tuple[Launch, Tiling, Slot | None]:  # fmt: skip
+    """The launch where lanes share the rows, its tiling, and the slot of statuses, if its blocks look back."""
     value, order, columns, results = descriptor.element, fold.order, rows.columns, fold.monoid.results
     plan = policy_of.fold_narrow(target, value, order.index, columns, fold.monoid, usual)
     tiling, (name, second) = Tiling.of_narrow(plan, descriptor.num_inputs, target.multiprocessors), (fold.other[0], 2) if fold.other else (NULL, 0)
@@ -176,21 +176,21 @@ def _narrow(
         kernel, options = "fold_short_runs", {"row_index": order.row_index, "input_positions": fold.input_positions}
         options["vector"] = vector_for(BY_NAME[value].itemsize, columns, *operands) if permuted else 1
         more = {"permutation": order.permutation, "input_row": rows.steps[0], "other_row": rows.steps[second]}
-    statuses = status_slots(descriptor.num_inputs, tiling.row_blocks, 1, columns, fold.monoid, fold.state_of(value))
+    status = status_slot(descriptor.num_inputs, tiling.row_blocks, 1, columns, fold.monoid, fold.state_of(value))
     spec = kernel_spec(
         kernel, tiling.threads, plan.min_blocks_per_multiprocessor, monoid=fold.monoid.name, value=value, result=fold.result, index=order.index,
         columns=columns, share=plan.items_per_thread, store_vector=store_vector, fills=fold.fills, guarded=fold.guarded,
-        clears=fold.cleared != NULL, looks_back=bool(statuses), **options, **constants(plan),
+        clears=fold.cleared != NULL, looks_back=bool(status), **options, **constants(plan),
     )  # fmt: skip
-    arguments = _arguments(descriptor, target, fold, tiling, statuses) | more
+    arguments = _arguments(descriptor, target, fold, tiling, status) | more
     arguments |= {"other": name, "cleared": fold.cleared, "output_row": rows.steps[1]}
-    return Launch(spec, _launch(tiling, descriptor, fold), arguments), tiling, statuses
+    return Launch(spec, _launch(tiling, descriptor, fold), arguments), tiling, status
 
 
 def _staged(
     descriptor: SegmentDescriptor, target: Target, rows: Rows, narrow: policy.FoldNarrow | None, fold: SegmentFold
-) -> tuple[Launch, Tiling, list[Slot]] | None:  # fmt: skip
-    """The launch of rows by way of shared memory, its tiling, and the slots of statuses, if its blocks look back; None where rows are not for it.
+) -> tuple[Launch, Tiling, Slot | None] | None:  # fmt: skip
+    """The launch of rows by way of shared memory, its tiling, and the slot of statuses, if its blocks look back; None where rows are not for it.
 
     Contiguous rows that are not wide are for it. But of ``narrow`` ones, whose policy that is, those in long runs are only with sums about a pivot;
     those in short runs only with sums about any pivot, which divide for each run, and where a lane has all columns. See :func:`_stages_pay`. Of wide
@@ -215,19 +215,19 @@ def _staged(
     if not (fits and stage):
         return None
     tiling = Tiling.of_staged(plan, descriptor.num_inputs, stage, target.multiprocessors)
-    statuses = status_slots(descriptor.num_inputs, tiling.row_blocks, plain(width), vector, monoid, fold.state_of(value.name))
+    status = status_slot(descriptor.num_inputs, tiling.row_blocks, plain(width), vector, monoid, fold.state_of(value.name))
     spec = kernel_spec(
         "fold_staged", tiling.threads, plan.min_blocks_per_multiprocessor, monoid=monoid.name, value=descriptor.element, result=fold.result,
-        index=order.index, vector=vector, apart=plain(width) if apart else 0, fills=fold.fills, guarded=fold.guarded, looks_back=bool(statuses),
+        index=order.index, vector=vector, apart=plain(width) if apart else 0, fills=fold.fills, guarded=fold.guarded, looks_back=bool(status),
         **constants(plan),
     )  # fmt: skip
-    arguments = _arguments(descriptor, target, fold, tiling, statuses) | {
+    arguments = _arguments(descriptor, target, fold, tiling, status) | {
         "other": fold.other[0] if fold.other else NULL, "columns": rows.columns, "stage": stage, "width": width,
         "reciprocal": half_reciprocal_of(width), "output_row": rows.steps[1],
     }  # fmt: skip
     blocks, threads, _ = _launch(tiling, descriptor, fold)
     states = width * vector * monoid.width * BY_NAME[fold.state_of(value.name)].itemsize
-    return Launch(spec, (blocks, threads, staged_bytes(plan, stage, row_bytes, id_bytes, states)), arguments), tiling, statuses
+    return Launch(spec, (blocks, threads, staged_bytes(plan, stage, row_bytes, id_bytes, states)), arguments), tiling, status
 
 
 def _stages_pay(plan: policy.FoldStaged, descriptor: SegmentDescriptor, monoid: KernelMonoid, apart: bool) -> bool:
@@ -254,7 +254,7 @@ def ragged(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], ta
         return only_checks(op, descriptor, layouts)
     order = order_of(op, descriptor, layouts, target)
     steps, slots = fold_steps(descriptor, target, SegmentFold.of(op, descriptor, layouts, order))
-    return in_turn((*checks(op, descriptor, layouts), *order.steps, *steps), (*check_slots(descriptor), *order.slots, *slots))
+    return fresh_first((*checks(op, descriptor, layouts), *order.steps, *steps), (*check_slots(descriptor), *order.slots, *slots))
 
 
 def sorted_pairs(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
@@ -266,7 +266,7 @@ def sorted_pairs(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layou
     if not rows * descriptor.embedding_dim * descriptor.num_segments or not source.is_contiguous(0):
         return ragged(op, descriptor, layouts, target)
     steps, slots = pair_steps(descriptor, layouts, target, SegmentFold.of(op, descriptor, layouts, as_given(descriptor, layouts)))
-    return in_turn((*checks(op, descriptor, layouts), *steps), (*check_slots(descriptor), *slots))
+    return fresh_first((*checks(op, descriptor, layouts), *steps), (*check_slots(descriptor), *slots))
 
 
 def pair_steps(
