@@ -19,6 +19,7 @@ from .row_policy import Elements as Elements
 from .row_policy import FactorRows as FactorRows
 from .row_policy import FoldAndBroadcast as FoldAndBroadcast
 from .row_policy import FoldAndBroadcastStaged as FoldAndBroadcastStaged
+from .row_policy import FoldThenBroadcast as FoldThenBroadcast
 from .row_policy import GatherFlat as GatherFlat
 from .row_policy import GatherMeans as GatherMeans
 from .row_policy import GatherRows as GatherRows

@@ -97,6 +97,13 @@ class BroadcastFlat(Policy):
 
 
 @dataclass(frozen=True)
+class FoldThenBroadcast(Policy):
+    """``fold_then_broadcast``: some blocks fold, and later ones wait for them."""
+
+    max_bytes: int = 64 << 20  #: of an operand: about what the level 2 cache holds
+
+
+@dataclass(frozen=True)
 class FoldAndBroadcast(Policy):
     """``fold_and_broadcast_runs``: a block folds segments that fit into shared memory, and stores what becomes of their rows."""
 

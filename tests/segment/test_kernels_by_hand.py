@@ -33,7 +33,7 @@ def test_a_fold_and_a_gather(kind: Kind) -> None:
     )  # fmt: skip
     launch(
         kind, fold, (ROWS, COLUMNS, SEGMENTS, TILE), input=rows, other=rows, ids=given, permutation=none["i64"], guard=none["i32"], output=sums,
-        carry_ids=none["i64"], carry_counts=none["i64"], carry_states=none["f32"], run_status=none["i64"], stale_status=none["i64"], rows=ROWS,
+        carry_ids=none["i64"], carry_counts=none["i64"], carry_states=none["f32"], run_status=none["i64"], rows=ROWS,
         columns=COLUMNS, segments=SEGMENTS, tile=TILE,
         row_blocks=shape.row_blocks, early=0, chunks=shape.chunks, empty=0.0, correction=1.0, ids_step=1, input_row=COLUMNS, other_row=COLUMNS,
         output_row=COLUMNS, shape=(COLUMNS,), input_strides=(1,), other_strides=(1,), output_strides=(1,),

@@ -64,6 +64,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "segment/winners": ("winners *", "max to 1 columns"),
     "segment/flat": ("* to tiles of *", "softmax of tiles of *", "* too long for one launch"),
     "segment/fused": ("* at once, *", "* too long for one launch"),
+    "segment/small": ("* together, *",),
     "segment/fused_staged": ("* in stages*",),
     "segment/held_runs": ("* at once, *",),
     "reduce/loads": (
@@ -177,11 +178,11 @@ KNOWN: dict[str, dict[str, str]] = {
         "count_few_ids.count_few_ids: guard: counted > 0 in if counted > 0:": "saves an update that adds 0",
     },
     "segment/fold": {
-        "fold_tiles.fold_tiles: guard: length > 0 in if length > 0 and first + length == rows:":
+        "tile_folder_of.fold_tile: guard: length > 0 in if length > 0 and first + length == rows:":
             "a group without rows would fill what lies behind the last segment, which is nothing",
-        "fold_tiles.fold_tiles: guard: past >= 0 in if past >= 0 and int32(folded ^ past) > past:":
+        "tile_folder_of.fold_tile: guard: past >= 0 in if past >= 0 and int32(folded ^ past) > past:":
             "holds whenever the other one does, where unroll is a power of two",
-        "fold_tiles.fold_tiles: guard: int32(folded ^ past) > past in if past >= 0 and int32(folded ^ past) > past:":
+        "tile_folder_of.fold_tile: guard: int32(folded ^ past) > past in if past >= 0 and int32(folded ^ past) > past:":
             "recentres after every batch, which takes longer",
     },
     "segment/fused": {

@@ -56,6 +56,7 @@ from numba_baracuda.segment.policy import (
     FoldRanges,
     FoldShortRuns,
     FoldStaged,
+    FoldThenBroadcast,
     FoldTiles,
     GatherMeans,
     PermutedRows,
@@ -85,14 +86,14 @@ def runs_of(*lengths: int) -> samples.Ids:
 def fold(
     name: str, op: str, variant: str, sample: Sample, multiprocessors: int = 1, tiles: int = 4, threads: int = 0, tile: int = 0,
     disordered: bool = False, cached: bool = True, short: bool = False, staged: int = 0, at_once: int = 0, held: int = 1300, narrow_stage: int = 0,
-    narrow_threads: int = 64, carries: dict[str, int] | None = None, **options: Any,
+    narrow_threads: int = 64, carries: dict[str, int] | None = None, together: bool = False, **options: Any,
 ) -> None:  # fmt: skip
     """``tiles`` are those of a part of a range, ``threads`` those of a block that folds tiles, 0 for as many as usual; ``tile`` elements of a warp
     that broadcasts, 0 for usual blocks. ``cached``: whether random accesses to few rows are cheap.
     ``short``: whether runs of narrow rows are taken for short ones, or for long ones. ``staged``: bytes that a warp copies to shared memory at a
     time, or 0 where no rows are staged. ``at_once``: bytes of a run that are too many for one launch, 0 for other launches only; a block of that
     launch holds so many bytes of rows as are ``held``; or, with a ``narrow_stage``, so many, and ``narrow_threads`` a block. ``carries``: the policy
-    by which these are combined, where blocks leave some; else they look back.
+    by which these are combined, where blocks leave some; else they look back. ``together``: whether one launch folds and broadcasts, where it can.
 
     For ``disordered`` ids a sorted op gives unspecified values, but stays inside its arrays.
     """
@@ -121,6 +122,7 @@ def fold(
         with (
             using(FoldRanges, min_part_tiles=tiles), using(CountIds, grid_blocks_per_multiprocessor=1), of_blocks, of_warps, in_cache, runs, stages,
             once if at_once else contextlib.nullcontext(), narrow_stages, combined, back,
+            contextlib.nullcontext() if together else using(FoldThenBroadcast, max_bytes=1),
         ):  # fmt: skip
             plan = samples.plan_of(OPS[op], found, samples.descriptor(OPS[op], sample, **options), multiprocessors)
             if disordered:
@@ -476,6 +478,18 @@ fold("shares of ties at once, wide rows", "segment_max_backward", "broadcast", w
 fold("softmax at once, ids not in order", "segment_softmax", "broadcast", wide, at_once=1 << 20, held=20000, disordered=True)
 few = Sample("at once, many short runs", 80, (8,), 30, runs_of(*[1] * 20, 25, *[1] * 8, 27))
 fold("softmax at once, more runs than are held", "segment_softmax", "broadcast", few, at_once=1 << 20)
+for columns, element, index, stem in (
+    (8, "f32", "i32", "softmax"), (19, "bf16", "i32", "log_softmax"), (5, "f64", "i64", "softmax_backward"), (24, "f16", "i32", "var_backward"),
+    (33, "f32", "i64", "std_backward"), (2, "bf16", "i64", "softmax"),
+):  # fmt: skip
+    for name, ids in (("runs", samples.runs), ("outside", samples.outside), ("a long one", samples.around_a_long_one)):
+        sample = Sample(f"together {columns} {name}", 400, (columns,), 30, ids, element, index)
+        fold(f"{stem} of {columns} columns of {element} together, {name}", f"segment_{stem}", "broadcast", sample, MANY, together=True)
+sample = Sample("together, one block", 30, (8,), 5, samples.runs)
+fold("softmax together, one block folds", "segment_softmax", "broadcast", sample, together=True)
+sample = Sample("together, ties", 300, (12,), 20, samples.runs)
+fold("shares of ties together", "segment_max_backward", "broadcast", sample, MANY, together=True, ties="even")
+fold("softmax together, ids not in order", "segment_softmax", "broadcast", sample, MANY, together=True, disordered=True)
 fold("prod to tiles of 3 columns", "segment_prod_backward", "broadcast", Sample("flat of products", 367, (3,), 30, whole=True), tile=512)
 fold("softmax of tiles of halves", "segment_softmax", "broadcast", Sample("flat halves", 431, (5,), 30, samples.runs, "bf16"), tile=512)
 fold("softmax of tiles of doubles", "segment_softmax", "broadcast", Sample("flat doubles", 207, (3,), 30, samples.runs, "f64", "i64"), tile=512)

@@ -17,6 +17,7 @@ equal ids that are neighbours. Ids are *in order* where they ascend. Ids outside
 | :func:`gather_rows`, :func:`gather_runs`, :func:`gather_flat`, :func:`gather_elements` | copy its segment's row to each row |
 | :func:`gather_means` | copies single elements, divided by the lengths of short runs, which it finds itself |
 | :func:`broadcast_to_rows`, :func:`broadcast_flat`, :func:`broadcast_to_elements` | store gradients made of each row and what its segment has |
+| :func:`fold_then_broadcast` | folds, and then broadcasts, in one launch of a small problem |
 | :func:`fold_and_broadcast_runs` | folds short segments, and stores such gradients, in one launch; :func:`find_long_run` prepares it |
 | :func:`fold_and_broadcast_staged` | does so with narrow rows by way of shared memory |
 | :func:`pair_rows` | puts what a gradient gathers of a segment side by side |
@@ -91,6 +92,7 @@ from .rows import fill_rows, finish_flat, finish_rows
 from .scatter import finish_factors, scatter_rows
 from .seams import clear_others, merge_seams, take_seams
 from .short_runs import fold_short_runs
+from .small import fold_then_broadcast
 from .staged import fold_staged
 from .winners import clear_elements, scatter_to_winners
 
@@ -125,6 +127,7 @@ __all__ = [
     "fold_ranges",
     "fold_short_runs",
     "fold_staged",
+    "fold_then_broadcast",
     "fold_tiles",
     "gather_elements",
     "gather_flat",

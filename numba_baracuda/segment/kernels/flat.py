@@ -9,7 +9,7 @@ from numba.cuda.types import int32, int64, uint32
 from ...algebra.gradients import GRADIENTS
 from ...core.dtypes import BY_NAME
 from ...device.build import opaque
-from ...device.vector import LOAD_ONCE, LOAD_STREAM, STORE_STREAM
+from ...device.vector import LOAD, LOAD_ONCE, LOAD_STREAM, STORE_STREAM
 from ...kernels.elements import accumulator_type
 from ...runtime import jit
 from ...runtime.parameters import Ptr
@@ -48,24 +48,14 @@ def _locator_of(pieces: int, units: int, unit: int, span: int, stride: int) -> A
     return locate
 
 
-@jit.kernel
-def broadcast_flat(
-    *, gradient: str, value: str, index: str, paired: bool, guarded: bool, vector: int, unit: int, span: int, items_per_thread: int,
-    threads_per_block: int = BroadcastFlat.threads_per_block, ids_per_thread: int = BroadcastFlat.ids_per_thread,
+@functools.cache
+def flat_broadcaster_of(
+    gradient: str, value: str, index: str, paired: bool, vector: int, unit: int, span: int, items_per_thread: int, threads_per_block: int,
+    ids_per_thread: int, new: bool = False,
 ) -> Any:  # fmt: skip
-    """:func:`broadcast_to_rows` where x, w and output are contiguous, as are g and y: lanes share pieces of ``vector`` elements of all rows.
+    """``broadcast_tile(block, blocks, x, w, …)``: what block ``block`` of ``blocks`` of :func:`broadcast_flat` does.
 
-    A block has ``tile`` elements, a multiple of those that its threads have in flight, and in shared memory what leads from an element of each row
-    to that of its segment. Where all ids of a full tile are in range, no element asks again. The last tile comes first. Dynamic shared memory: 4
-    bytes for each of ``tile_rows``, the rows that a tile may meet and one behind them, and for as many as one turn of the block loads.
-
-    Constants and parameters as :mod:`.` lists them; ``x``, ``w``, ``g`` and ``y`` as in :func:`broadcast_to_rows`; and
-
-    * ``unit``: elements that are in one row, and are aligned for one access: a part of a piece, or all of it
-    * ``paired``: whether every ``unit`` elements of ``g`` are followed by as many of y; then ``y`` is the address of ``g``
-    * ``span``: 1 where no piece meets two rows, 2 where one may meet two, 3 where it may meet more
-    * ``items_per_thread``: pieces; ``ids_per_thread``: ids that a lane loads before it stores the first
-    * ``reciprocal``: :func:`~..tiling.reciprocal_of` the columns; its upper half divides exactly as long as (``tile`` + columns) · columns < 2^32
+    ``new``: whether ``folded`` is written in the same launch.
     """
     element, index_type, wide = jit.SCALARS[value], jit.SCALARS[index], accumulator_type(value)
     grad, element_vjp, element_vjp_normal = GRADIENTS[gradient], element_vjp_of(gradient, value), element_vjp_of(gradient, value, normal=True)
@@ -81,7 +71,7 @@ def broadcast_flat(
         locate = _locator_of(pieces, width // together, together, span if width > together else 1, stride)
         load, store, load_once = LOAD_STREAM[width], STORE_STREAM[width], LOAD_ONCE[together]
         folded_width = min(BY_NAME[BY_NAME[value].accumulator].vector, together * max(results, 1))
-        load_folded, units, folded_size = LOAD_ONCE[folded_width], size // together, max(size * results, 1)
+        load_folded, units, folded_size = (LOAD if new else LOAD_ONCE)[folded_width], size // together, max(size * results, 1)
         at_once = paired and together == unit and 2 * together <= BY_NAME[value].vector
         load_both, both_size, tests, special = (
             LOAD_ONCE[2 * together if at_once else 1],
@@ -155,16 +145,15 @@ def broadcast_flat(
 
     batch, piece, single = step_of(items_per_thread, vector, False), step_of(1, vector, True), step_of(1, 1, True)
 
-    def broadcast_flat(
-        x: Ptr[value], w: Ptr[value], ids: Ptr[index], g: Ptr[value], y: Ptr[value], folded: Ptr[wide], guard: Ptr[int32], output: Ptr[value],
-        rows: int64, columns: int64, segments: int64, tile: int64, tile_rows: int64, reciprocal: int64,
+    @jit.device
+    def broadcast_tile(
+        block: Any, blocks: Any, x: Any, w: Any, ids: Any, g: Any, y: Any, folded: Any, output: Any,
+        rows: Any, columns: Any, segments: Any, tile: Any, tile_rows: Any, reciprocal: Any,
     ) -> None:  # fmt: skip
         bases = cuda.shared.array(0, int32)
-        if guarded and guard[0] == 0:
-            return
         batch_ids = cuda.local.array(ids_per_thread, index_type)
         thread, pitch = int32(cuda.threadIdx.x), int32(columns)
-        begin = int64(cuda.gridDim.x - cuda.blockIdx.x - 1) * tile
+        begin = int64(blocks - block - 1) * tile
         length = int32(min(tile, rows * columns - begin))
         first, short = first_row_of(begin, reciprocal), short_reciprocal(reciprocal)
         shift, height, last = int32(begin - first * columns), int32(tile_rows), int32(min(tile_rows, rows - first) - 1)
@@ -190,7 +179,42 @@ def broadcast_flat(
         if start < length:
             single(x, w, g, y, folded, output, bases, begin, start, shift, first, pitch, short)
 
+    return broadcast_tile
+
+
+@jit.kernel
+def broadcast_flat(
+    *, gradient: str, value: str, index: str, paired: bool, guarded: bool, vector: int, unit: int, span: int, items_per_thread: int,
+    threads_per_block: int = BroadcastFlat.threads_per_block, ids_per_thread: int = BroadcastFlat.ids_per_thread,
+) -> Any:  # fmt: skip
+    """:func:`broadcast_to_rows` where x, w and output are contiguous, as are g and y: lanes share pieces of ``vector`` elements of all rows.
+
+    A block has ``tile`` elements, a multiple of those that its threads have in flight, and in shared memory what leads from an element of each row
+    to that of its segment. Where all ids of a full tile are in range, no element asks again. The last tile comes first. Dynamic shared memory: 4
+    bytes for each of ``tile_rows``, the rows that a tile may meet and one behind them, and for as many as one turn of the block loads.
+
+    Constants and parameters as :mod:`.` lists them; ``x``, ``w``, ``g`` and ``y`` as in :func:`broadcast_to_rows`; and
+
+    * ``unit``: elements that are in one row, and are aligned for one access: a part of a piece, or all of it
+    * ``paired``: whether every ``unit`` elements of ``g`` are followed by as many of y; then ``y`` is the address of ``g``
+    * ``span``: 1 where no piece meets two rows, 2 where one may meet two, 3 where it may meet more
+    * ``items_per_thread``: pieces; ``ids_per_thread``: ids that a lane loads before it stores the first
+    * ``reciprocal``: :func:`~..tiling.reciprocal_of` the columns; its upper half divides exactly as long as (``tile`` + columns) · columns < 2^32
+    """
+    broadcast_tile = flat_broadcaster_of(gradient, value, index, paired, vector, unit, span, items_per_thread, threads_per_block, ids_per_thread)
+    wide = accumulator_type(value)
+
+    def broadcast_flat(
+        x: Ptr[value], w: Ptr[value], ids: Ptr[index], g: Ptr[value], y: Ptr[value], folded: Ptr[wide], guard: Ptr[int32], output: Ptr[value],
+        rows: int64, columns: int64, segments: int64, tile: int64, tile_rows: int64, reciprocal: int64,
+    ) -> None:  # fmt: skip
+        if guarded and guard[0] == 0:
+            return
+        broadcast_tile(
+            cuda.blockIdx.x, cuda.gridDim.x, x, w, ids, g, y, folded, output, rows, columns, segments, tile, tile_rows, reciprocal
+        )  # fmt: skip
+
     def launch_config(rows: int, columns: int, tile: int) -> tuple[int, int, int]:
-        return flat_launch(rows * columns, tile, rows_met(tile, columns), threads, ids_per_thread)
+        return flat_launch(rows * columns, tile, rows_met(tile, columns), threads_per_block, ids_per_thread)
 
     return broadcast_flat, launch_config

@@ -1,5 +1,6 @@
 """The ragged fold: each run of equal ids becomes one row."""
 
+import functools
 from typing import Any
 
 from numba import cuda
@@ -25,34 +26,12 @@ from .states import heads_behind, run_states_of
 from .sums import open_run_of
 
 
-@jit.kernel
-def fold_tiles(
-    *, monoid: str, value: str, result: str, index: str, vector: int, lanes: int, packed: bool, row_index: str, input_positions: bool, fills: bool,
-    guarded: bool, apart: bool, dims: int, looks_back: bool = False, threads_per_block: int = FoldTiles.threads_per_block, items_per_thread: int = 0,
+@functools.cache
+def tile_folder_of(
+    monoid: str, value: str, result: str, index: str, vector: int, lanes: int, packed: bool, row_index: str, input_positions: bool, fills: bool,
+    apart: bool, dims: int, looks_back: bool, threads_per_block: int, items_per_thread: int,
 ) -> Any:  # fmt: skip
-    """Folds runs of ids in order: ``output[s] = finish(⊕ lift(input[r]))`` over the rows r with id s.
-
-    A group of ``lanes`` lanes walks its tile of rows, each lane its own ``vector`` columns. A run that begins and ends inside the tile is stored at
-    once. The first and the last run of each tile, its edges, are saved in shared memory, where the block's first group combines them in order. The
-    first and the last run of the block become carries, which :func:`fold_carries` combines; or the block looks back: it publishes a status of its
-    last run, and where its first run ends, combines it with the statuses of the blocks that have the rest. So shapes, tile and ids fix the order of
-    every fold. Ids that are not in order never lead outside the arrays. Bytes: rows · (columns · value + index) read, segments · columns · result
-    written. Method: tiles with carry-out, as in Merrill and Garland, "Merge-based parallel sparse matrix-vector multiplication" (SC 2016), and their
-    "Single-pass parallel prefix scan with decoupled look-back" (2016).
-
-    Blocks that start first have the last ``early`` parts of the rows: see :func:`~.common.part_of` and :func:`~..statuses.early_blocks`. All others
-    wait only for blocks that started before them.
-
-    Constants and parameters as :mod:`.` lists them, and
-
-    * ``items_per_thread``: 0 stands for the 4 to 16 rows of the tuning policy
-    * ``fills``: whether empty segments get ``empty``. The lane that meets a gap of up to ``GAP`` segments fills it; blocks beyond
-      ``row_blocks`` · ``chunks`` fill longer ones
-    * ``apart``: whether the columns of a lane are ``lanes`` columns apart, and single accesses; then columns are contiguous
-    * ``input_positions``: whether the position of row r is ``permutation[r]``; else it is r
-    * ``other`` [rows, columns]: the second elements of a monoid of pairs, else any address; ``other_row``: elements from one of its rows to the next;
-      ``other_strides`` [dims]: strides of its trailing axes
-    """
+    """``fold_tile(block, input, other, …)``: what a block of :func:`fold_tiles` does, the ``block``-th of those that have rows."""
     element, index_type, permuted = jit.SCALARS[value], jit.SCALARS[index], row_index != ""
     distance, width = (lanes, 1) if apart else (0, vector)
     fold, properties = run_states_of(monoid, value, vector, result, apart=distance), monoid_of(monoid)
@@ -63,7 +42,6 @@ def fold_tiles(
     save_edge, save_last_edge, combine_edges = edge_functions_of(monoid, value, vector, result, apart=distance)
     finish_runs = run_finisher_of(monoid, value, vector, result, apart=distance)
     fill_short_gap, fill_between = short_gap_fillers(index, result, vector, fold.store_vector, distance, fills)
-    fill_long_gaps = gap_filler(result, width, dims, threads_per_block, fold.store_vector)
     offset_of = strided_offset_of(dims, contiguous=vector > 1)
     last_id = last_id_of(index)
     index_vector = BY_NAME[index].vector
@@ -84,13 +62,11 @@ def fold_tiles(
     paired, others_size = properties.pairs, batch_size if properties.pairs else 1
     shared_states = edges * lanes * scalars
 
-    def fold_tiles(
-        input: Ptr[value], other: Ptr[value], ids: Ptr[index], permutation: Ptr[row_index or int64], guard: Ptr[int32], output: Ptr[result],
-        carry_ids: Ptr[int64], carry_counts: Ptr[int64], carry_states: Ptr[state_type], run_status: Ptr[int64],
-        rows: int64, columns: int64, segments: int64, tile: int64, row_blocks: int64, early: int64, chunks: int64,
-        empty: Scalar[accumulator_type(result)], correction: Scalar[state_type],
-        ids_step: int64, input_row: int64, other_row: int64, output_row: int64,
-        shape: Extents[dims], input_strides: Extents[dims], other_strides: Extents[dims], output_strides: Extents[dims],
+    @jit.device
+    def fold_tile(
+        block: Any, input: Any, other: Any, ids: Any, permutation: Any, output: Any, carry_ids: Any, carry_counts: Any, carry_states: Any,
+        run_status: Any, rows: Any, columns: Any, segments: Any, tile: Any, row_blocks: Any, early: Any, chunks: Any, empty: Any, correction: Any,
+        ids_step: Any, input_row: Any, other_row: Any, output_row: Any, shape: Any, input_strides: Any, other_strides: Any, output_strides: Any,
     ) -> None:  # fmt: skip
         edge_ids = cuda.shared.array(edges, int64)
         edge_counts = cuda.shared.array(edges, int64)
@@ -101,14 +77,8 @@ def fold_tiles(
         others = cuda.local.array(others_size, element)
         batch_ids = cuda.local.array(unroll, index_type)
         row_indices = cuda.local.array(unroll, row_index_type)
-        looks, block = share_blocks(row_blocks * chunks, start_number() if looks_back else cuda.blockIdx.x)
         row_block = int64(uint32(block) // uint32(chunks))
         chunk = block - row_block * chunks
-        if guarded and guard[0] == 0:
-            return
-        if fills and looks:
-            fill_long_gaps(ids, ids_step, output, rows, columns, segments, block, output_row, shape, output_strides, empty)
-            return
         row_block = part_of(row_block, row_blocks, early)
         group = int32(uint32(cuda.threadIdx.x) // uint32(lanes))
         lane = int32(cuda.threadIdx.x - group * lanes)
@@ -224,6 +194,65 @@ def fold_tiles(
                 edge_ids, edge_counts, edge_states, carry_ids, carry_counts, carry_states, states, edges_there, 0, lanes, lane,
                 column, columns, segments, row_block, row_blocks, output, output_row, output_offset, correction,
             )  # fmt: skip
+
+    return fold_tile
+
+
+@jit.kernel
+def fold_tiles(
+    *, monoid: str, value: str, result: str, index: str, vector: int, lanes: int, packed: bool, row_index: str, input_positions: bool, fills: bool,
+    guarded: bool, apart: bool, dims: int, looks_back: bool = False, threads_per_block: int = FoldTiles.threads_per_block, items_per_thread: int = 0,
+) -> Any:  # fmt: skip
+    """Folds runs of ids in order: ``output[s] = finish(⊕ lift(input[r]))`` over the rows r with id s.
+
+    A group of ``lanes`` lanes walks its tile of rows, each lane its own ``vector`` columns. A run that begins and ends inside the tile is stored at
+    once. The first and the last run of each tile, its edges, are saved in shared memory, where the block's first group combines them in order. The
+    first and the last run of the block become carries, which :func:`fold_carries` combines; or the block looks back: it publishes a status of its
+    last run, and where its first run ends, combines it with the statuses of the blocks that have the rest. So shapes, tile and ids fix the order of
+    every fold. Ids that are not in order never lead outside the arrays. Bytes: rows · (columns · value + index) read, segments · columns · result
+    written. Method: tiles with carry-out, as in Merrill and Garland, "Merge-based parallel sparse matrix-vector multiplication" (SC 2016), and their
+    "Single-pass parallel prefix scan with decoupled look-back" (2016).
+
+    Blocks that start first have the last ``early`` parts of the rows: see :func:`~.common.part_of` and :func:`~..statuses.early_blocks`. All others
+    wait only for blocks that started before them.
+
+    Constants and parameters as :mod:`.` lists them, and
+
+    * ``items_per_thread``: 0 stands for the 4 to 16 rows of the tuning policy
+    * ``fills``: whether empty segments get ``empty``. The lane that meets a gap of up to ``GAP`` segments fills it; blocks beyond
+      ``row_blocks`` · ``chunks`` fill longer ones
+    * ``apart``: whether the columns of a lane are ``lanes`` columns apart, and single accesses; then columns are contiguous
+    * ``input_positions``: whether the position of row r is ``permutation[r]``; else it is r
+    * ``other`` [rows, columns]: the second elements of a monoid of pairs, else any address; ``other_row``: elements from one of its rows to the next;
+      ``other_strides`` [dims]: strides of its trailing axes
+    """
+    fold_tile = tile_folder_of(
+        monoid, value, result, index, vector, lanes, packed, row_index, input_positions, fills, apart, dims, looks_back, threads_per_block,
+        items_per_thread,
+    )  # fmt: skip
+    store_vector = run_states_of(monoid, value, vector, result, apart=lanes if apart else 0).store_vector
+    fill_long_gaps = gap_filler(result, 1 if apart else vector, dims, threads_per_block, store_vector)
+    state_type = accumulator_type(value)
+
+    def fold_tiles(
+        input: Ptr[value], other: Ptr[value], ids: Ptr[index], permutation: Ptr[row_index or int64], guard: Ptr[int32], output: Ptr[result],
+        carry_ids: Ptr[int64], carry_counts: Ptr[int64], carry_states: Ptr[state_type], run_status: Ptr[int64],
+        rows: int64, columns: int64, segments: int64, tile: int64, row_blocks: int64, early: int64, chunks: int64,
+        empty: Scalar[accumulator_type(result)], correction: Scalar[state_type],
+        ids_step: int64, input_row: int64, other_row: int64, output_row: int64,
+        shape: Extents[dims], input_strides: Extents[dims], other_strides: Extents[dims], output_strides: Extents[dims],
+    ) -> None:  # fmt: skip
+        looks, block = share_blocks(row_blocks * chunks, start_number() if looks_back else cuda.blockIdx.x)
+        if guarded and guard[0] == 0:
+            return
+        if fills and looks:
+            fill_long_gaps(ids, ids_step, output, rows, columns, segments, block, output_row, shape, output_strides, empty)
+            return
+        fold_tile(
+            block, input, other, ids, permutation, output, carry_ids, carry_counts, carry_states, run_status, rows, columns, segments, tile,
+            row_blocks, early, chunks, empty, correction, ids_step, input_row, other_row, output_row, shape, input_strides, other_strides,
+            output_strides,
+        )  # fmt: skip
 
     def launch_config(rows: int, columns: int, segments: int, tile: int) -> tuple[int, int, int]:
         return Tiling(rows, columns, vector, tile, threads_per_block).fold_launch(segments)

@@ -21,6 +21,7 @@ from .first import positions, unfit_for_atomics
 from .fold import SegmentFold, fold_steps, narrow_plan
 from .fused import LONG, fold_and_broadcast
 from .order import Order, as_given, order_of, order_to_gather
+from .small import together
 from .statuses import fresh_first
 
 if TYPE_CHECKING:
@@ -84,6 +85,8 @@ def broadcast(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout],
     if paired:
         slots.append(Slot(PAIRED, descriptor.element, 2 * descriptor.num_segments * descriptor.embedding_dim))
     final = _broadcast(descriptor, layouts, target, gradient, last, folded, output, paired, guard)
+    if folds and guard == NULL and (both := together(descriptor, more, room, final)):
+        more, room, final = *both, []
     return fresh_first((*steps, *more, *final), (*slots, *room))
 
 
