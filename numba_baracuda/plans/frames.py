@@ -51,7 +51,7 @@ class Frame:
         self.steps: list[Any] = []
         self.acts: list[_Act] = []
         self.restored = 0  #: slots, the first of all, that the steps leave as zeros if they find zeros
-        self.fresh = False  #: whether the first slot wants zeros that no call has had
+        self.fresh = 0  #: slots, the first of all, that want zeros which no call has had
         self.uncleared = range(0)  #: the steps that are left where a stream's memory has zeros
         self.queues = False  #: whether all steps are queued on the stream, for a device, without waiting for it
 
@@ -66,7 +66,7 @@ class Frame:
         if not self.target.emulated:
             self.acts = [self._act(step, sizes) for step, sizes in apart]
             self.restored = sum(isinstance(step, Clear) and step.restored for step in self.steps)
-            self.fresh = any(isinstance(step, Clear) and step.fresh for step in self.steps)
+            self.fresh = sum(isinstance(step, Clear) and step.fresh for step in self.steps)
             self.uncleared = range(self.restored + self.fresh, len(self.steps))
             self.queues = all(isinstance(step, (Kernel, Clear, Sort)) for step in self.steps)
         return tuple(sizes for _, sizes in apart)
@@ -235,7 +235,7 @@ class Bound:
             workspace = None  # a traceback would keep scratch alive after the capture, which must free it
 
     def _places(self, memory: stream_scratch.Memory) -> list[int] | None:
-        """The addresses of all slots but a fresh one in the memory of a stream, followed by NULL; None where they do not fit."""
+        """The addresses of all slots but fresh ones in the memory of a stream, followed by NULL; None where they do not fit."""
         found = memory.places(self.offsets, self.frame.restored, self.workspace)
         return found and [*found[self.frame.fresh :], 0]
 
@@ -243,8 +243,8 @@ class Bound:
         """Runs the steps in the memory of the stream, whose lock this releases."""
         frame, sizes = self.frame, self.sizes
         try:
-            if frame.fresh:
-                pointers.append(memory.fresh.take(sizes[0][0], stream, frame.device))
+            for k in range(frame.fresh):
+                pointers.append(memory.fresh.take(sizes[k][0], stream, frame.device))
             pointers += places
             for k in frame.uncleared:
                 act, pick = frame.acts[k]

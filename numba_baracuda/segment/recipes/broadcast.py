@@ -186,7 +186,7 @@ def _guard(descriptor: SegmentDescriptor, layouts: dict[str, Layout]) -> tuple[l
         "find_special", Rows(descriptor, layouts["output"]), ("input",), descriptor.num_segments, plan.items_per_thread, arguments,
         value=descriptor.element, **constants(plan),
     )  # fmt: skip
-    return [Clear(GUARD.name), find], [GUARD]
+    return [Clear(GUARD.name, fresh=True), find], [GUARD]
 
 
 def _broadcast(

@@ -58,7 +58,7 @@ def _look(descriptor: SegmentDescriptor, order: Order, span: int) -> list[Step]:
     n = descriptor.num_inputs
     arguments = {"ids": order.ids, "guard": LONG.name, "rows": n, "span": span, "ids_step": order.step}
     look = Launch(kernel_spec("find_long_run", index=order.index), Tiling.of_ids(ceil_div(n, span)).launch, arguments)
-    return [Clear(LONG.name), look]
+    return [Clear(LONG.name, fresh=True), look]
 
 
 def _held(descriptor: SegmentDescriptor, target: Target, gradient: Gradient, order: Order, arguments: dict[str, Any]) -> tuple[Launch, int] | None:

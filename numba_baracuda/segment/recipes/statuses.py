@@ -30,8 +30,7 @@ def status_slot(rows: int, row_blocks: int, lanes: int, vector: int, monoid: Ker
 
 
 def fresh_first(steps: Sequence[Step], slots: Sequence[Slot]) -> Recipe:
-    """The recipe of these steps and slots; a fresh slot, and the step that clears it, come before all others."""
-    first = [step for step in steps if isinstance(step, Clear) and step.fresh]
-    named = [step.slot for step in first]
-    apart = [slot for slot in slots if slot.name in named]
+    """The recipe of these steps and slots; fresh slots, and the steps that clear them, come before all others."""
+    first, named = [step for step in steps if isinstance(step, Clear) and step.fresh], {slot.name: slot for slot in slots}
+    apart = [named[step.slot] for step in first]
     return Recipe((*first, *[step for step in steps if step not in first]), (*apart, *[slot for slot in slots if slot not in apart]))
