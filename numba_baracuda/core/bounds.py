@@ -19,6 +19,8 @@ def bounds(function: Callable[..., Any], a: Bounds, b: Bounds = (0, 0), *more: B
         return low - most, high - least
     if function is operator.neg:
         return -high, -low
+    if function in (min, max):
+        return function(low, least), function(high, most)
     if function is operator.floordiv and least > 0:
         return _quotient(low, most if low >= 0 else least), _quotient(high, least if high >= 0 else most)
     if function is operator.mod and least > 0:

@@ -116,8 +116,8 @@ class Clear:
     """Sets every byte of a slot.
 
     ``restored``: the launches behind it leave zeros there again. Slots that are restored come before all others.
-    ``fresh``: memory that outlives a call may give it zeros that no call has had. Such slots, each of at most ``FRESH_BYTES``, come before all others,
-    in the order of their steps; a recipe that has some restores none.
+    ``fresh``: memory that outlives a call may give it zeros that no call has had. Such slots, each of at most ``FRESH_BYTES``, come before all
+    others, in the order of their steps; a recipe that has some restores none.
     """
 
     slot: str

@@ -7,6 +7,7 @@ from dataclasses import replace
 from ..core.axes import busy_lanes, ceil_div, power_of_two
 from ..core.dtypes import BY_NAME
 from ..core.policy import tuned
+from ..core.sizes import greatest, least
 from .policy import (
     Block,
     BroadcastColumns,
@@ -211,8 +212,8 @@ def splits_for(policy: FoldRows | FoldColumns, blocks: int, extent: int, step: i
     wanted = max(1, wanted_blocks // max(blocks, 1)) if at_most else ceil_div(wanted_blocks, max(blocks, 1))
     if at_most and wanted_blocks // 2 < blocks <= 3 * wanted_blocks // 4:
         wanted = 2
-    most = max(1, extent // (policy.min_split_batches * step))
-    chunk = ceil_div(ceil_div(extent, min(wanted, most)), step) * step
+    most = greatest(1, extent // (policy.min_split_batches * step))
+    chunk = ceil_div(ceil_div(extent, least(wanted, most)), step) * step
     return (ceil_div(extent, chunk), chunk) if 0 < chunk < extent else (1, extent)
 
 

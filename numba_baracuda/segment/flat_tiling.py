@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..core.axes import ceil_div, power_of_two
 from ..core.dtypes import BY_NAME
-from ..core.sizes import plain
+from ..core.sizes import greatest, least, plain
 from .policy import BroadcastFlat, GatherFlat
 
 
@@ -42,7 +42,8 @@ def broadcast_tile(policy: BroadcastFlat, elements: int, vector: int, multiproce
     """Elements that a block of the flat broadcast has, in pieces of ``vector``: a multiple of those in flight."""
     in_flight = policy.items_per_thread * policy.threads_per_block * vector
     rounds = elements // (in_flight * policy.grid_blocks_per_multiprocessor * multiprocessors)
-    return max(1, min(policy.tile_elements // in_flight, rounds)) * in_flight
+    tile: int = greatest(1, least(rounds, policy.tile_elements // in_flight)) * in_flight
+    return tile
 
 
 def rows_met(elements: int, columns: int) -> int:

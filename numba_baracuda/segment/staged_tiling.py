@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..core.axes import ceil_div
+from ..core.sizes import greatest, least
 from .policy import FoldAndBroadcast, FoldAndBroadcastStaged, FoldStaged
 
 #: rows that a block of ``fold_and_broadcast_staged`` has at most, of which a thread has a few
@@ -70,9 +71,11 @@ def held_rows(policy: FoldAndBroadcast, row_bytes: int, given_bytes: int, rows: 
     segments, and for half as many segments more than in the mean.
     """
     both_bytes = row_bytes + 3 * segments * given_bytes // (2 * rows)
-    least, most = ceil_div(policy.held_segments * rows, segments), min(policy.most_held_bytes // both_bytes, policy.threads_per_block - 1)
-    room = min(max(policy.held_bytes // both_bytes, least), most)
-    return (room - 3 * rows // (2 * segments), room, min(room, 3 * room * segments // (2 * rows) + 4)) if least <= room else (0, 0, 0)
+    few, most = ceil_div(policy.held_segments * rows, segments), least(policy.most_held_bytes // both_bytes, policy.threads_per_block - 1)
+    if few > most:
+        return 0, 0, 0
+    room = least(greatest(policy.held_bytes // both_bytes, few), most)
+    return room - 3 * rows // (2 * segments), room, least(room, 3 * room * segments // (2 * rows) + 4)
 
 
 def held_bytes(room: int, row_bytes: int, operands: int, most: int, given_bytes: int) -> int:

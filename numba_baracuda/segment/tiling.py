@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from ..core.axes import ceil_div, power_of_two
 from ..core.dtypes import BY_NAME
 from ..core.policy import tuned
-from ..core.sizes import plain
+from ..core.sizes import greatest, plain
 from .policy import (
     BoundShortSegments,
     BroadcastToRows,
@@ -76,9 +76,9 @@ class Tiling:
         resident, step = min(blocks, policy.max_blocks_per_multiprocessor) * multiprocessors, FoldTiles.items_per_thread
 
         def even(tile: int) -> Tiling:
-            waves = max(1, ceil_div(replace(shape, tile=tile).row_blocks * shape.chunks, resident))
-            groups = max(1, waves * resident // shape.chunks) * shape.groups
-            return replace(shape, tile=max(1, ceil_div(rows, groups * step)) * step)
+            waves = greatest(1, ceil_div(replace(shape, tile=tile).row_blocks * shape.chunks, resident))
+            groups = greatest(1, waves * resident // shape.chunks) * shape.groups
+            return replace(shape, tile=greatest(1, ceil_div(rows, groups * step)) * step)
 
         usual = even(policy.max_tile_rows)
         if not short_state_bytes or rows * columns * itemsize > usual.tile * policy.run_bytes:

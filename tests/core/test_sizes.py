@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from numba_baracuda.core.sizes import Ratio, Size, Trace, apply, integer, plain
+from numba_baracuda.core.sizes import Ratio, Size, Trace, apply, greatest, integer, least, plain
 
 _BINARY: list[Callable[[Any, Any], Any]] = [
     lambda a, b: a + b, lambda a, b: a - b, lambda a, b: a * b, lambda a, b: a // b if b else a, lambda a, b: a % b if b else b, lambda a, b: a & b,
@@ -17,7 +17,8 @@ _BINARY: list[Callable[[Any, Any], Any]] = [
     lambda a, b: a if a <= 9 else b,
     lambda a, b: b if a != 3 else a, lambda a, b: a if b / 3 > 2.5 else b, lambda a, b: -a if b >= a else abs(b), lambda a, b: (b - a) >> 1,
     lambda a, b: a.bit_length() + b, lambda a, b: 1 << (a % 20), lambda a, b: -(-a // 8), lambda a, b: integer(a) + 1, lambda a, b: a if b else -b,
-    lambda a, b: apply(math.gcd, a, b), lambda a, b: a if a > -math.inf and not b > math.inf else b, lambda a, b: 0 * a + 1 * b,
+    lambda a, b: apply(math.gcd, a, b), lambda a, b: a if a > -math.inf and not b > math.inf else b, lambda a, b: 0 * a + 1 * b, least,
+    greatest,
 ]  # fmt: skip
 
 
@@ -66,8 +67,8 @@ def test_what_does_not() -> None:
     (n, m) = trace.sizes([3, 5], 0)
     assert n >= 0 and n < math.inf and n + 1 > n * 0 and n != "3" and n is not None and abs(n) is n
     assert isinstance(n, Size) and isinstance(n / 2, Ratio) and n * 1 is n and n + 0 is n and (n + m) is (n + m)
-    replay = trace.compile((n, m))
-    assert [replay(sizes) for sizes in ((0, 0), (7, 1))] == [(0, 0), (7, 1)]
+    replay = trace.compile((n, m, least(n, m), greatest(n, m)))
+    assert [replay(sizes) for sizes in ((0, 0), (7, 1))] == [(0, 0, 0, 0), (7, 1, 1, 7)]
 
 
 def test_a_size_is_never_found_in_a_memo() -> None:
