@@ -132,18 +132,17 @@ def _torch(obj: Any, at: _At) -> View:
         ptr, shape, strides, device = obj.data_ptr(), tuple(obj.shape), obj.stride(), obj.get_device()
     except RuntimeError:  # sparse layouts and torch's own tracers
         _refuse(at, *(autograd.layout_of(obj) or autograd.traced(at[0])))
-    if not ptr and obj.numel():  # DTensors and other wrappers
-        _refuse(at, *(autograd.layout_of(obj) or autograd.wrapped(obj)))
+    if not ptr:  # DTensors and other wrappers, or nothing
+        refused = autograd.layout_of(obj) or (autograd.wrapped(obj) if obj.numel() else None)
+        if refused:
+            _refuse(at, *refused)
     if obj.is_neg():
         _refuse(at, "a torch tensor whose negation is pending", "x.resolve_neg()")
-    key = (obj.dtype, len(shape), device, obj.layout)
+    key = (obj.dtype, len(shape), device)
     seen = _torch_types.get(key)
     if seen is None:
         if device < 0 and not emulating():
             _torch_in_host(obj, at)
-        refused = autograd.layout_of(obj)
-        if refused:
-            _refuse(at, *refused)
         seen = _torch_types[key] = _type((obj.dtype, len(shape), device, "torch", False), shape, at)
     if ptr % seen.itemsize:
         _misaligned(ptr, shape, seen, at)

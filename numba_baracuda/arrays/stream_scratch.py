@@ -18,6 +18,8 @@ from ..runtime import driver
 ZEROED_BYTES = 64 << 10
 #: bytes of zeros that calls take one after another
 ALL_FRESH_BYTES = 8 << 20
+#: bytes of a line of the caches: a word on which others wait should not lie on two, nor on that of another call
+LINE_BYTES = 128
 #: bytes before the other slots
 TAKEN_BYTES = ZEROED_BYTES + ALL_FRESH_BYTES
 #: bytes of the memory
@@ -35,12 +37,12 @@ class Fresh:
         self._base, self._used = base, 0
 
     def take(self, nbytes: int, stream: int, device: int) -> int:
-        """The address of ``nbytes`` zeros, a multiple of 16 bytes, as ``nbytes`` is. Clears all that was taken where no more are left."""
+        """The address of ``nbytes`` zeros, where a line of the caches begins. Clears all that was taken where no more are left."""
         start = self._used
         if start + nbytes > ALL_FRESH_BYTES:
             driver.memset_async(self._base, start, stream, 0, device)
             start = 0
-        self._used = start + nbytes
+        self._used = (start + nbytes + LINE_BYTES - 1) & -LINE_BYTES
         return self._base + start
 
 

@@ -80,7 +80,7 @@ class _Currents(dict[type, _Current]):
         return found
 
 
-_currents = _Currents()
+currents = _Currents()
 
 
 _WANTS = "an integer handle of 0 or more, or a stream of Numba, CuPy, torch or cuda.core"
@@ -118,7 +118,7 @@ def stream_handle(stream: Any, like: View, where: str = "numba_baracuda") -> int
     (:func:`follow`).
     """
     if stream is None:
-        return _currents[type(like.owner)](like)
+        return currents[type(like.owner)](like)
     read = _readers.get(type(stream)) or _reader(type(stream))
     if read is None:
         raise InvalidProblem(f"{where}: stream is of type {type(stream).__name__}, wants {_WANTS}")

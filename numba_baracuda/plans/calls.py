@@ -127,10 +127,11 @@ class Calls:
             remember_again(frames.bounds, exact, bound)
         if outs is not None:
             bound.check_aliasing(pointers, views)
-        handle = streams.stream_handle(stream, views[0], self.name)
+        first = views[0]
+        handle = streams.currents[type(first.owner)](first) if stream is None else streams.stream_handle(stream, first, self.name)
         made: tuple[Any, ...] = ()
         if outs is None:
-            first, bits = views[0], 0
+            bits = 0
             for shape, strides, element in bound.results:
                 out = allocation.empty(first, shape, element, handle, strides)
                 pointer = allocation.address(out, first.type.kind)

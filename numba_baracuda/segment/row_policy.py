@@ -100,7 +100,7 @@ class BroadcastFlat(Policy):
 class FoldThenBroadcast(Policy):
     """``fold_then_broadcast``: some blocks fold, and later ones wait for them."""
 
-    max_bytes: int = 64 << 20  #: of an operand: about what the level 2 cache holds
+    max_bytes: int = 32 << 20  #: of an operand: fewer threads broadcast than in a launch of their own, which more bytes make up for
 
 
 @dataclass(frozen=True)

@@ -120,9 +120,11 @@ def test_memory_whose_zeros_could_not_be_renewed_is_dropped(card: Card, monkeypa
     bound, views = card.bound(op, recipe, x, np.zeros_like(x))
     pointers = [view.ptr for view in views]
     assert bound.frame.fresh and card.memory is not None
+    lines = -(-bound.workspace // stream_scratch.LINE_BYTES)
     for k in range(2):
         bound.run(9, [*pointers], views, None)
-        assert card.queued.pop() == ("Kernel", 9, [*pointers, BASE + stream_scratch.ZEROED_BYTES + k * bound.workspace, 0]) and not card.queued
+        fresh = BASE + stream_scratch.ZEROED_BYTES + k * lines * stream_scratch.LINE_BYTES
+        assert card.queued.pop() == ("Kernel", 9, [*pointers, fresh, 0]) and not card.queued
 
     def fail(*what: Any) -> None:
         raise nb.KernelLaunchError("cuMemsetD8Async: CUDA_ERROR_INVALID_VALUE (1)", 1)

@@ -16,6 +16,7 @@ from numba.cuda.types import int32, int64, uint32
 
 from ...device.block import reach_of
 from ...device.order import load_relaxed_2, store_relaxed_2
+from ...device.vector import prefetch
 from ...device.warp import States, fold_of
 from ...kernels.elements import bit_casts
 from ...runtime import jit
@@ -73,6 +74,8 @@ class Lookback:
     it. Row r has the ``lanes`` threads from r · lanes on. They give: ``own_index``, the number of the tile's status in ``tile_status``;
     ``index_stride``, statuses from one tile of the row to the next; ``tile`` of ``tiles``, its number in the row; ``active``, whether the row exists;
     ``aggregate``, the fold of its tile.
+
+    ``fetch(tile_status, own_index)`` brings a status to the level 2 cache, before a block publishes it and others wait for it.
     """
 
     def __init__(self, states: States, group_tiles: int, rows: int, threads: int, read_ahead: int) -> None:
@@ -90,6 +93,10 @@ class Lookback:
                 store_relaxed_2(tile_status, (int64(index) * pieces + piece) * 2, word, 0)
 
         @jit.device
+        def fetch(tile_status: Any, index: Any) -> None:
+            prefetch(tile_status, int64(index) * (2 * pieces))
+
+        @jit.device
         def read(tile_status: Any, index: Any, statuses: Any, at: Any) -> None:
             for piece in range(pieces):
                 load_relaxed_2(tile_status, (int64(index) * pieces + piece) * 2, statuses, at + 2 * piece)
@@ -102,7 +109,7 @@ class Lookback:
                 flag = flag if flag == statuses[at + 2 * piece + 1] else int64(0)
             return flag
 
-        self._publish, self._read, self._flag_of = publish, read, flag_of
+        self._publish, self._read, self._flag_of, self.fetch = publish, read, flag_of, fetch
         self.look_back = self._fixed_order() if group_tiles else self._arrival_order()
 
     def _fixed_order(self) -> Any:

@@ -115,7 +115,7 @@ def scan_long_rows(
     initial_state, combine, element, wide = functions.initial_state, states.combine, functions.element, functions.wide
     over_warps, row_of, contiguous, tile_size = scan_warps(states, threads), strided_offset_of(kept), vector > 1, threads * size
     lookback, get = lookback_of(states, group_tiles, 1, threads), functions.get
-    look_back = lookback.look_back
+    look_back, fetch = lookback.look_back, lookback.fetch
     index_type, result_type = jit.SCALARS[index or "i32"], functions.result
     (size_0, size_1, size_2, size_3), (kind_0, kind_1, kind_2, kind_3) = functions.sizes(1), functions.kinds
     inputs, line = len(functions.operator.inputs), 8 * LINE_BYTES // element.bitwidth
@@ -158,6 +158,8 @@ def scan_long_rows(
         output_base, indices_base = row_of(row, kept_shape, output_strides), row_of(row, kept_shape, indices_strides)
         strides = (int64(1), int64(1), int64(1)) if contiguous else (axis_strides[0], axis_strides[1], axis_strides[2])
         output_stride, indices_stride = (int64(1), int64(1)) if contiguous else (axis_strides[3], axis_strides[4])
+        if thread == 0:
+            fetch(tile_status, (row * tiles + tile) * STATUS_SPREAD)
         if prefetches and contiguous:
             later_row, later_tile = place_of(uint32(number + uint32(prefetch_distance)), tiles)
             if later_row < rows:

@@ -28,8 +28,8 @@ def fold_then_broadcast(
     these are; they run or have run, so the launch ends however few blocks fit the device. Bytes: those of both, but the rows are read from the level
     2 cache the second time, which holds a small problem.
 
-    Constants and parameters as :mod:`.` lists them; ``apart``, ``other``, ``other_row`` and ``other_strides`` as :func:`fold_tiles` has them; ``unit``,
-    ``span``, ``ids_per_thread``, ``x``, ``w``, ``g``, ``y``, ``tile_rows`` and ``reciprocal`` as :func:`broadcast_flat`; and
+    Constants and parameters as :mod:`.` lists them; ``apart``, ``other``, ``other_row`` and ``other_strides`` as :func:`fold_tiles` has them;
+    ``unit``, ``span``, ``ids_per_thread``, ``x``, ``w``, ``g``, ``y``, ``tile_rows`` and ``reciprocal`` as :func:`broadcast_flat`; and
 
     * ``piece``: the ``vector`` of the latter; ``pieces``: its ``items_per_thread``
     * ``folded`` [segments, columns, results of the gradient's fold]: where the results of the fold are in between
