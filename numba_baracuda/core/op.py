@@ -170,6 +170,13 @@ class Recipe:
         return sum(slot.nbytes for slot in self.slots)
 
 
+def fresh_first(steps: Sequence[Step], slots: Sequence[Slot]) -> Recipe:
+    """The recipe of these steps and slots; fresh slots, and the steps that clear them, come before all others."""
+    first, named = [step for step in steps if isinstance(step, Clear) and step.fresh], {slot.name: slot for slot in slots}
+    apart = [named[step.slot] for step in first]
+    return Recipe((*first, *[step for step in steps if step not in first]), (*apart, *[slot for slot in slots if slot not in apart]))
+
+
 @dataclass(frozen=True)
 class Layout:
     """An operand's shape, strides in elements, address modulo 16, dtype where there is a choice, and value if it was given as a Python number."""

@@ -10,7 +10,7 @@ from ..algebra import monoid_of, state_of
 from ..algebra.gradients import Gradient, gradient_named
 from ..core.axes import c_strides, ceil_div
 from ..core.dtypes import BY_NAME
-from ..core.op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Step, Target, contiguous
+from ..core.op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Step, Target, contiguous, fresh_first
 from ..core.policy import tuned
 from .broadcasts import broadcast, broadcast_dense, broadcast_held, broadcast_staged, broadcast_staged_lines, find_special_results
 from .dense import dense_of
@@ -143,7 +143,7 @@ def _two_passes(
         slots.append(Slot("states", state, rows * first.states * fold_monoid.width))
     parts = min(policy.parts, ceil_div(blocks, rows)) if few and partials > policy.max_row_partials else 1
     if parts > 1:
-        steps.insert(0, Clear("arrivals", restored=alone))
+        steps.insert(0, Clear("arrivals", restored=alone, fresh=not alone))
         slots = [Slot("arrivals", "i32", rows), *slots, Slot("joined", state, rows * parts * fold_monoid.width)]
     return [*steps, _combine(constants, arguments, parts)], slots
 
@@ -212,7 +212,7 @@ def fold(op: Op, descriptor: ReduceDescriptor, layouts: dict[str, Layout], targe
         return Recipe(())
     result = descriptor.result or descriptor.element
     steps, slots = fold_of(descriptor, layouts["x"], layouts["y"], target, monoid, "y", result, alone=True)
-    return Recipe(tuple(steps), tuple(slots))
+    return fresh_first(steps, slots)
 
 
 def _column_bytes(monoid: str, value: str) -> int:
@@ -292,9 +292,9 @@ def backward(op: Op, descriptor: ReduceBackwardDescriptor, layouts: dict[str, La
     )  # fmt: skip
     if gradient.guarded and any(isinstance(step, Launch) and guard in step.pointers for step in fold_launches):
         slots.append(Slot(guard, "i32", 4))
-        steps += [Clear(guard), find_special_results(descriptor, y)]
+        steps += [Clear(guard, fresh=True), find_special_results(descriptor, y)]
     if dense:
         spread = broadcast_dense(descriptor, dense, gradient, "folded", after_fold=again)
     else:
         spread = broadcast(descriptor, full, backward_geometry, gradient, "folded", after_fold=again)
-    return Recipe((*steps, *fold_launches, spread), (*slots, *fold_slots))
+    return fresh_first([*steps, *fold_launches, spread], [*slots, *fold_slots])

@@ -9,7 +9,7 @@ from typing import Any
 from ..algebra import monoid_of, state_of
 from ..core.axes import ceil_div
 from ..core.dtypes import BY_NAME
-from ..core.op import NULL, Launch, Layout, Recipe, Step, Target, contiguous
+from ..core.op import NULL, Launch, Layout, Recipe, Step, Target, contiguous, fresh_first
 from ..core.spec import KernelSpec
 from .descriptor import ReduceDescriptor
 from .recipes import fold_of
@@ -56,7 +56,7 @@ def leave(states: States, descriptor: ReduceDescriptor, layouts: dict[str, Layou
         one = ReduceDescriptor("sum", layouts["first"].shape, descriptor.axes, descriptor.element)
         more, _ = fold_of(one, layouts["first"], y, target, state_of("sum"), "origins", kind, source="first")
         steps += more
-    return Recipe(tuple(steps), tuple(slots))
+    return fresh_first(steps, slots)
 
 
 def merge(

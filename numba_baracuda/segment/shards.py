@@ -9,13 +9,12 @@ from ..algebra import monoid_of, state_of
 from ..arrays.views import View
 from ..core.axes import c_strides, ceil_div
 from ..core.dtypes import BY_NAME
-from ..core.op import NULL, Launch, Layout, Op, Recipe, Target
+from ..core.op import NULL, Launch, Layout, Op, Recipe, Target, fresh_first
 from ..core.spec import KernelSpec
 from .descriptor import SegmentDescriptor
 from .recipes.broadcast import gradient_of
 from .recipes.fold import SegmentFold, fold_steps
 from .recipes.order import order_of
-from .recipes.statuses import fresh_first
 from .tiling import THREADS
 
 

@@ -9,7 +9,7 @@ from ...algebra import monoid_of
 from ...algebra.gradients import Gradient, gradient_named
 from ...core.axes import c_strides
 from ...core.dtypes import BY_NAME
-from ...core.op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Step, Target
+from ...core.op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Step, Target, fresh_first
 from ...core.policy import constants, tuned
 from .. import policy, policy_of, times
 from ..flat_tiling import broadcast_tile, flat_launch, rows_met
@@ -22,7 +22,6 @@ from .fold import SegmentFold, fold_steps, narrow_plan
 from .fused import LONG, fold_and_broadcast
 from .order import Order, as_given, order_of, order_to_gather
 from .small import together
-from .statuses import fresh_first
 
 if TYPE_CHECKING:
     from ..descriptor import SegmentDescriptor

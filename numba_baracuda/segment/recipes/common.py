@@ -11,7 +11,7 @@ from ...algebra.gradients import Gradient
 from ...core.axes import c_strides, merge_axes
 from ...core.dtypes import BY_NAME
 from ...core.errors import InvalidProblem
-from ...core.op import Clear, Launch, Layout, Op, Recipe, Slot, Step, Target, Verify
+from ...core.op import FRESH_BYTES, Clear, Launch, Layout, Op, Recipe, Slot, Step, Target, Verify
 from ...core.policy import constants, tuned
 from ...core.sizes import plain
 from ...core.spec import KernelSpec
@@ -161,7 +161,7 @@ def count(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], tar
     else:
         spec = kernel_spec("count_ids", min_blocks=tuned(CountIds()).min_blocks_per_multiprocessor, index=index, count=count)
         launch = counted_launch(n, target.multiprocessors)
-    return "counts", [Clear("counts"), Launch(spec, launch, arguments)], slots
+    return "counts", [Clear("counts", fresh=slots[0].nbytes <= FRESH_BYTES), Launch(spec, launch, arguments)], slots
 
 
 def bounds(descriptor: SegmentDescriptor, ids: str, index: str, step: int) -> Launch:

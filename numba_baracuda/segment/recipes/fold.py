@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ...algebra import KernelMonoid
 from ...core.axes import ceil_div
 from ...core.dtypes import BY_NAME
-from ...core.op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Step, Target
+from ...core.op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Step, Target, fresh_first
 from ...core.policy import constants, tuned
 from ...core.sizes import plain
 from .. import policy, policy_of
@@ -18,7 +18,7 @@ from ..tiling import Tiling, half_reciprocal_of, vector_for
 from .carries import carries_steps, carry_arguments
 from .common import Rows, check_slots, checks, kernel_spec, only_checks, taken
 from .order import Order, as_given, key_slots, keys, order_of, scratch_slot, sort
-from .statuses import STATUS, fresh_first, status_slot
+from .statuses import STATUS, status_slot
 
 if TYPE_CHECKING:
     from ..descriptor import SegmentDescriptor
@@ -86,7 +86,7 @@ def narrow_plan(descriptor: SegmentDescriptor, fold: SegmentFold) -> policy.Fold
 
 
 def fold_steps(descriptor: SegmentDescriptor, target: Target, fold: SegmentFold) -> tuple[list[Step], list[Slot]]:
-    """The launches of a fold over ids in order, and the slots of their statuses or of the carries between them. See :func:`.statuses.fresh_first`."""
+    """The launches of a fold over ids in order, and the slot of their statuses, which is fresh, or the slots of the carries between them."""
     plan, rows = narrow_plan(descriptor, fold), Rows(descriptor, *fold.all_layouts)
     staged = _staged(descriptor, target, rows, plan, fold)
     made = staged or (_narrow(descriptor, target, rows, plan, fold) if plan else _tiles(descriptor, target, rows, fold))

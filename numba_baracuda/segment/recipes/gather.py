@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...core.axes import ceil_div
 from ...core.dtypes import BY_NAME
-from ...core.op import NULL, Launch, Layout, Op, Recipe, Slot, Step, Target
+from ...core.op import NULL, Launch, Layout, Op, Recipe, Slot, Step, Target, fresh_first
 from ...core.policy import constants, tuned
 from ..flat_tiling import flat_height, flat_lanes, flat_tile
 from ..policy import GatherFlat, GatherMeans, GatherRows, GatherRuns
@@ -36,7 +36,7 @@ def gather(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], ta
     steps: list[Step] = [*checks(op, descriptor, layouts)]
     slots, name, counts = [*check_slots(descriptor)], "d_output", NULL
     if op.traits["monoid"] == "mean" and segments and along and "counts" not in layouts and _are_single(descriptor, rows, order):
-        return Recipe((*steps, _means(descriptor, rows, order)), tuple(slots))
+        return fresh_first([*steps, _means(descriptor, rows, order)], slots)
     if op.traits["monoid"] == "mean" and segments:
         counted, more, room = count(op, descriptor, layouts, target)
         steps += more
@@ -50,7 +50,7 @@ def gather(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], ta
             slots.append(Slot(name, descriptor.element, segments * descriptor.embedding_dim))
             steps.append(finish(op, descriptor, Rows(descriptor, source, quotient), ("d_output", descriptor.element), name, "", counted))
     steps.append(_copy(descriptor, rows, order, along, count_type, {"source": name, "ids": order.ids, "counts": counts, "output": "d_input"}, target))
-    return Recipe(tuple(steps), tuple(slots))
+    return fresh_first(steps, slots)
 
 
 def _are_single(descriptor: SegmentDescriptor, rows: Rows, order: Order) -> bool:

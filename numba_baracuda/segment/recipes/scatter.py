@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...core.axes import ceil_div
 from ...core.dtypes import BY_NAME
-from ...core.op import NULL, Launch, Layout, Op, Recipe, Slot, Step, Target
+from ...core.op import NULL, Launch, Layout, Op, Recipe, Slot, Step, Target, fresh_first
 from ...core.policy import constants, tuned
 from ...core.spec import Bits
 from ..policy import FinishFlat, ScatterRows
@@ -100,7 +100,7 @@ def scatter(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], t
         slots += room
     if counted or floats or not in_output:
         steps.append(finish(op, descriptor, ends, (target_name, accumulator), "output", update if floats else "", counts))
-    return Recipe(tuple(steps), tuple(slots))
+    return fresh_first(steps, slots)
 
 
 def finish(op: Op, descriptor: SegmentDescriptor, ends: Rows, source: tuple[str, str], output: str, coded: str, counts: str) -> Launch:

@@ -38,9 +38,11 @@ def together(
     grown = Slot(STATUS, status.element, status.count + 2)
     if of_fold["row_index"] or of_fold["guarded"] or of_last["guarded"] or grown.nbytes > FRESH_BYTES:
         return None
+    threads = fold.config[1]
+    if last.config[1] % threads:  # a tile of the broadcast would not be whole turns of the block
+        return None
     constants = {name: of_fold[name] for name in _OF_FOLD if name in of_fold}
     constants |= {new: of_last[name] for name, new in _OF_BROADCAST.items() if name in of_last}
-    threads = fold.config[1]
     spec = kernel_spec("fold_then_broadcast", threads, fold.spec.min_blocks, **constants | {"threads_per_block": threads})
     arguments = {name: each for name, each in {**fold.arguments, **last.arguments}.items() if name not in _UNUSED} | {
         "tile": fold.arguments["tile"], "flat_tile": last.arguments["tile"], "counter": status.count, STATUS: STATUS,

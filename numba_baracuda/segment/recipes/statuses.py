@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ...algebra import KernelMonoid
 from ...core.dtypes import BY_NAME
-from ...core.op import FRESH_BYTES, Clear, Recipe, Slot, Step
+from ...core.op import FRESH_BYTES, Slot
 from ...core.policy import tuned
 from ...core.sizes import plain
 from ..policy import FoldLookback
@@ -27,10 +25,3 @@ def status_slot(rows: int, row_blocks: int, lanes: int, vector: int, monoid: Ker
     if not 1 < row_blocks <= most or (monoid.counts and itemsize == 4 and rows >= STATUS_ROWS):
         return None
     return Slot(STATUS, "i64", 2 * words * statuses_of(row_blocks))
-
-
-def fresh_first(steps: Sequence[Step], slots: Sequence[Slot]) -> Recipe:
-    """The recipe of these steps and slots; fresh slots, and the steps that clear them, come before all others."""
-    first, named = [step for step in steps if isinstance(step, Clear) and step.fresh], {slot.name: slot for slot in slots}
-    apart = [named[step.slot] for step in first]
-    return Recipe((*first, *[step for step in steps if step not in first]), (*apart, *[slot for slot in slots if slot not in apart]))
