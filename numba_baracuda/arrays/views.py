@@ -1,4 +1,4 @@
-"""An array of any framework as an address, a shape, strides and a type."""
+"""An array of any framework as an address, a shape, strides and an array type."""
 
 from __future__ import annotations
 
