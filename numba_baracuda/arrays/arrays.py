@@ -48,7 +48,7 @@ def emulating() -> bool:
 def reset() -> None:
     """Decide again about emulation, and warn again."""
     global _emulating
-    _torch_types.clear()
+    _types.clear()
     _emulating = None
     emulation.reset()
 
@@ -71,7 +71,6 @@ def _in_host(at: _At, what: str, cure: str) -> NoReturn:
     _refuse(at, what, f"{_HOST}, since ops run in the CPU emulator" if emulating() else f"one in device memory: {cure}")
 
 
-_torch_types: dict[Any, ArrayType] = {}  #: what a tensor says of itself -> its type
 _types: dict[Any, ArrayType] = {}  #: dtype object of any framework, number of axes, device and so on -> the type
 
 
@@ -138,12 +137,12 @@ def _torch(obj: Any, at: _At) -> View:
             _refuse(at, *refused)
     if obj.is_neg():
         _refuse(at, "a torch tensor whose negation is pending", "x.resolve_neg()")
-    key = (obj.dtype, len(shape), device)
-    seen = _torch_types.get(key)
+    key = (obj.dtype, len(shape), device, "torch", False)
+    seen = _types.get(key)
     if seen is None:
         if device < 0 and not emulating():
             _torch_in_host(obj, at)
-        seen = _torch_types[key] = _type((obj.dtype, len(shape), device, "torch", False), shape, at)
+        seen = _type(key, shape, at)
     if ptr % seen.itemsize:
         _misaligned(ptr, shape, seen, at)
     return View(ptr, shape, strides, seen, obj, at[1])

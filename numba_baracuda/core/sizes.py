@@ -138,17 +138,12 @@ def apply(function: Callable[..., int], *given: Any) -> Any:
 
 def least(a: Any, b: Any) -> Any:
     """The less of two numbers; of sizes, it adds no guard for which it is."""
-    return _either("min({}, {})", min, a, b) if _range(b)[0] < _range(a)[1] else a
+    return apply(min, a, b) if _range(b)[0] < _range(a)[1] else a
 
 
 def greatest(a: Any, b: Any) -> Any:
     """The greater of two numbers; of sizes, it adds no guard for which it is."""
-    return _either("max({}, {})", max, a, b) if _range(a)[0] < _range(b)[1] else a
-
-
-def _either(text: str, function: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
-    traces = [each.trace for each in (a, b) if isinstance(each, Traced)]
-    return traces[0].node(text, function, a, b) if traces else function(a, b)
+    return apply(max, a, b) if _range(a)[0] < _range(b)[1] else a
 
 
 class Trace:

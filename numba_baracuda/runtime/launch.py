@@ -178,13 +178,7 @@ class Launch:
             self._pack_scalars(block.values, self._sizes[0], *scalars)
             block.scalars = scalars
         self._pack_pointers(block.values, 0, *pointers)
-        if self._several:
-            self._start(blocks, shared, block, stream)
-        else:  # as _start does, which would be one call more
-            call, function = self._call
-            code = call(function, blocks, 1, 1, self.threads, 1, 1, shared, _stream(stream), block.address, 0)[0]
-            if code:
-                self._start_again(code, blocks, shared, block, stream)
+        self._start(blocks, shared, block, stream)
         self._pool.append(block)
 
     def ready(self, pointers: Sequence[int], blocks: int, shared: int = 0, scalars: tuple[Any, ...] = ()) -> Callable[[int], None]:
@@ -205,19 +199,15 @@ class Launch:
             with driver.on_device(self.device):
                 return self._start(blocks, shared, block, stream)
         call, function = self._call
-        code = call(function, blocks, 1, 1, self.threads, 1, 1, shared, _stream(stream), block.address, 0)[0]
+        queue = _stream(stream)
+        code = call(function, blocks, 1, 1, self.threads, 1, 1, shared, queue, block.address, 0)[0]
         if code:
-            self._start_again(code, blocks, shared, block, stream)
-
-    def _start_again(self, code: Any, blocks: int, shared: int, block: _Block, stream: int) -> None:
-        """After a launch that failed: once more where its context was lost, else raises."""
-        if int(code) in driver.LOST_CONTEXT:
-            driver.recover(int(code), self.device)
-            call, function = self._call
-            code = call(function, blocks, 1, 1, self.threads, 1, 1, shared, _stream(stream), block.address, 0)[0]
-        if code:
-            where = f"{blocks} blocks of {self.threads} threads, {shared} bytes of dynamic shared memory, device {self.device}"
-            raise KernelLaunchError(f"{self.kernel.cubin.entry}: {driver.error_name(code)}; {where}", int(code))
+            if int(code) in driver.LOST_CONTEXT:
+                driver.recover(int(code), self.device)
+                code = call(function, blocks, 1, 1, self.threads, 1, 1, shared, queue, block.address, 0)[0]
+            if code:
+                where = f"{blocks} blocks of {self.threads} threads, {shared} bytes of dynamic shared memory, device {self.device}"
+                raise KernelLaunchError(f"{self.kernel.cubin.entry}: {driver.error_name(code)}; {where}", int(code))
 
 
 _launches: dict[Any, Launch] = {}
