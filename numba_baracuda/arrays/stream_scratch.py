@@ -22,8 +22,10 @@ ALL_FRESH_BYTES = 8 << 20
 LINE_BYTES = 128
 #: bytes before the other slots
 TAKEN_BYTES = ZEROED_BYTES + ALL_FRESH_BYTES
+#: bytes of these slots
+ROOM_BYTES = 8 << 20
 #: bytes of the memory
-NBYTES = TAKEN_BYTES + (8 << 20)
+NBYTES = TAKEN_BYTES + ROOM_BYTES
 #: streams that get such memory, which is never freed
 MOST_STREAMS = 64
 
@@ -49,16 +51,19 @@ class Fresh:
 class Memory:
     """The memory of a stream: its address, a lock that a call holds while it queues its launches, and its fresh zeros."""
 
-    __slots__ = ("base", "fresh", "lock")
+    __slots__ = ("base", "behind", "fresh", "lock")
 
     def __init__(self, base: int) -> None:
-        self.base, self.lock, self.fresh = base, threading.Lock(), Fresh(base + ZEROED_BYTES)
+        self.base, self.lock, self.fresh, self.behind = base, threading.Lock(), Fresh(base + ZEROED_BYTES), base + TAKEN_BYTES
 
     def places(self, offsets: Sequence[int], restored: int, nbytes: int) -> list[int] | None:
         """The addresses of slots with ``offsets`` in a workspace of ``nbytes``, the first ``restored`` in the zeros; None where they do not fit."""
-        if (offsets[restored] if restored < len(offsets) else nbytes) > ZEROED_BYTES or TAKEN_BYTES + nbytes > NBYTES:
+        if nbytes > ROOM_BYTES or (offsets[restored] if restored < len(offsets) else nbytes) > ZEROED_BYTES:
             return None
-        return [self.base + offset + (0 if k < restored else TAKEN_BYTES) for k, offset in enumerate(offsets)]
+        base, behind = self.base, self.behind
+        places = [behind + offset for offset in offsets]
+        places[:restored] = [base + offset for offset in offsets[:restored]]
+        return places
 
 
 _memories: dict[tuple[int, int], Memory | None] = driver.of_contexts({})  #: by device and number of the stream; None where it has none

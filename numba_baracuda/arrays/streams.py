@@ -53,12 +53,12 @@ def current(framework: Any, device: int) -> int:
 NAMING = frozenset(("foreign", "jax", "numba"))
 
 
-def follow(views: Iterable[View], handle: int, device: int) -> None:
-    """Makes a stream wait for the streams that produce these arrays.
+def follow(views: Iterable[View | None], handle: int, device: int) -> None:
+    """Makes a stream wait for the streams that produce these arrays; None stands for one that names no stream.
 
     A stream that is captured can wait only for streams of the same capture. The caller orders a replay behind other work.
     """
-    for producer in {view.producer for view in views} - {None, handle}:
+    for producer in {view.producer for view in views if view is not None} - {None, handle}:
         if producer is not None and (not driver.is_capturing(handle, device) or driver.is_capturing(producer, device)):
             driver.follow(handle, producer, device)
 

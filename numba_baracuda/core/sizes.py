@@ -8,6 +8,7 @@ which returns the same results for them, or None where a guard fails.
 
 from __future__ import annotations
 
+import itertools
 import math
 import numbers
 import operator
@@ -157,11 +158,11 @@ class Trace:
         self._guards: list[tuple[str, Any, Any]] = []
         self._functions: list[Callable[..., Any]] = []
 
-    def sizes(self, values: Sequence[int], low: float = -_INFINITY) -> tuple[Any, ...]:
-        """Sizes, the compiled function's next argument; the caller knows that all are ``low`` or more."""
+    def sizes(self, values: Sequence[int], low: float = -_INFINITY, pinned: Sequence[int] = ()) -> tuple[Any, ...]:
+        """Sizes, the compiled function's next argument; the caller knows that all are ``low`` or more. Those equal to ``pinned`` ones are pinned."""
         made = tuple([Size(self, f"s{len(self._inputs)}_{k}", (), value, (low, _INFINITY)) for k, value in enumerate(values)])
         self._inputs.append(made)
-        return made
+        return tuple([plain(size) if size.value == value else size for size, value in itertools.zip_longest(made, pinned[: len(made)])])
 
     def node(self, text: str, function: Callable[..., Any], *given: Any) -> Any:
         """The result of ``function``, as a number of the trace, or a plain one where all arguments are pinned."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -20,13 +21,18 @@ from .preference import PlanPreference
 
 Problem = tuple[Any, PlanPreference]  #: a descriptor, and the caller's preference
 Results = tuple[tuple[tuple[int, ...], str], ...]  #: shape and element type of each new output
+_Numbers = tuple[tuple[int, ...], ...]  #: integer arguments that are sizes, then each array's shape, then each one's strides
 _New = tuple[tuple[tuple[int, ...], tuple[int, ...], str], ...]  #: shape, strides and element type of each
 #: calls of a class, without a program that serves them, after which one is traced; most programs of a class, and such calls when it has as many
 PATIENCE, MOST_PROGRAMS, MOST_PATIENCE = 2, 256, 64
 
-#: where the key of a call has these of its arrays
-_TYPES, _SHAPES, _STRIDES, _PLACES = (slice(first, None, 4) for first in range(5, 9))
 _SOMEWHERE = 1 << 12  #: an address of no array
+_GLANCES = slice(5, None)  #: where the key of a call has what was seen of its arrays
+
+
+def _like(view: View) -> View:
+    """What arrays of a type have in common, by which new ones are made, without one of them."""
+    return View(0, (), (), view.type, None, view.name)
 
 
 class Program:
@@ -39,34 +45,44 @@ class Program:
 class CallClass:
     """Calls that differ only in sizes, with their programs, the most used first."""
 
-    def __init__(self) -> None:
+    def __init__(self, like: View) -> None:
+        self.like = like  #: the first array
         self.programs: list[Program] = []
         self.missed = 0
+        self.last: _Numbers = ()  #: sizes of the last call that no program served
         self.untraceable: Exception | None = None
         self.lock = threading.Lock()
 
-    def settle(self, *sizes: tuple[int, ...]) -> Bound | None:
+    def settle(self, numbers: _Numbers) -> Bound | None:
         """The launches for these sizes, if a program serves them."""
         for program in self.programs:
             try:
-                made = program.replay(*sizes)
+                made = program.replay(*numbers)
             except (ArithmeticError, BaracudaError):
                 continue
             if made is not None:
                 program.served += 1
                 if program.served > self.programs[0].served:
                     self.programs = [program, *[each for each in self.programs if each is not program]]
-                return Bound(program.frame, *made)
+                bound = Bound(program.frame, *made)
+                bound.like = self.like
+                return bound
         return None
 
-    def learn(self, trace: Callable[[], Program]) -> None:
-        """Traces a program after several calls that no program served."""
+    def learn(self, numbers: _Numbers, trace: Callable[[_Numbers], Program]) -> None:
+        """Traces a program after several calls that no program served, for the sizes in which the last two of these are alike.
+
+        A second call with the same sizes tells nothing: the memo serves further ones.
+        """
+        if numbers == self.last:
+            return
+        last, self.last = self.last, numbers
         self.missed += 1
         patience = PATIENCE if len(self.programs) < MOST_PROGRAMS else MOST_PATIENCE
         if self.missed < patience or self.untraceable or not self.lock.acquire(blocking=False):
             return
         try:
-            self.programs = [trace(), *self.programs[: MOST_PROGRAMS - 1]]
+            self.programs = [trace(last), *self.programs[: MOST_PROGRAMS - 1]]
             self.missed = 0
         except Exception as error:  # a plan has served the call, and will serve later ones
             self.untraceable = error
@@ -101,34 +117,39 @@ class Calls:
         """Runs the op on inputs and writes ``outs``, or new arrays where these are None; returns the outputs."""
         labels = self._labels
         known: list[Any] = [self, key, sizes, outs is None, workspace is None]
-        views: list[View] = []
+        views: list[View | None] = []
         pointers: list[int] = []
+        given = inputs if outs is None else inputs + outs
         try:
-            for array in inputs if outs is None else inputs + outs:
-                view = arrays.readers[type(array)](array, labels[len(views)])
-                pointer = view.ptr
-                views.append(view)
+            for array in given:
+                pointer, seen, view = arrays.glances[type(array)](array, labels[len(views)])
                 pointers.append(pointer)
-                known += view.type, view.shape, view.strides, pointer & 15
+                known.append(seen)
+                views.append(view)
         except (BaracudaError, IndexError):  # no array, or one more than there are outputs
             if len(views) < len(inputs):
                 raise
-            return self._exactly(None, views[: len(inputs)], sizes, context, outs, stream, workspace)  # the plan may raise another error first
+            return self._exactly(None, self._views(inputs, views), sizes, context, outs, stream, workspace)  # the plan may raise another error first
         exact = tuple(known)
         bound = frames.bounds.get(exact)
         if bound is None:
-            alike = (self, key, len(sizes), outs is None, workspace is None, views[0].shape[self.fixed], *known[_TYPES], *known[_PLACES])
-            calls = _classes.get(alike) or remember(_classes, alike, CallClass(), _MOST_CLASSES)
-            bound = calls.settle(sizes, *known[_SHAPES], *known[_STRIDES])
+            glances = known[_GLANCES]
+            kinds = [(kind, device, len(shape), place) for kind, device, shape, _, place in glances]
+            alike = (self, key, outs is None, workspace is None, len(sizes), glances[0][2][self.fixed], *kinds)
+            calls = _classes.get(alike) or self._class(alike, given, views)
+            numbers = (sizes, *[seen[2] for seen in glances], *[seen[3] for seen in glances])
+            bound = calls.settle(numbers)
             if bound is None:
-                done = self._exactly(exact, views[: len(inputs)], sizes, context, outs, stream, workspace)
-                calls.learn(partial(self._trace, views, len(inputs), sizes, context, workspace is not None))  # a lambda would slow all calls
+                read = self._views(given, views)
+                done = self._exactly(exact, read[: len(inputs)], sizes, context, outs, stream, workspace)
+                # a lambda would slow all calls
+                calls.learn(numbers, partial(self._trace, read, len(inputs), numbers, context, workspace is not None))
                 return done
             remember_again(frames.bounds, exact, bound)
-        if outs is not None:
-            bound.check_aliasing(pointers, views)
-        first = views[0]
-        handle = streams.currents[type(first.owner)](first) if stream is None else streams.stream_handle(stream, first, self.name)
+        if outs is not None and bound.near(pointers):
+            bound.check_aliasing(pointers, self._views(given, views))
+        first, owner = (bound.like, inputs[0]) if views[0] is None else (views[0], views[0].owner)
+        handle = streams.currents[type(owner)](first) if stream is None else streams.stream_handle(stream, first, self.name)
         made: tuple[Any, ...] = ()
         if outs is None:
             bits = 0
@@ -141,8 +162,18 @@ class Calls:
             outs = made
             if bits & 15:
                 return self(inputs, sizes, key, context, outs, stream, workspace)
-        bound.run(handle, pointers, views, None if workspace is None else self._workspace(bound, handle, views, workspace), made)
+        memory = None if workspace is None else self._workspace(bound, handle, self._views(given, views), workspace)
+        bound.run(handle, pointers, views, memory, made)
         return outs
+
+    def _views(self, given: Sequence[Any], views: Sequence[View | None]) -> list[View]:
+        """The views of arrays, also of those for which a glance was enough so far."""
+        return [arrays.read(array, at) if view is None else view for array, view, at in zip(given, views, self._labels, strict=False)]
+
+    def _class(self, alike: Any, given: Sequence[Any], views: Sequence[View | None]) -> CallClass:
+        """A new class of calls, for arrays that can be read."""
+        first = self._views(given, views)[0]
+        return remember(_classes, alike, CallClass(_like(first)), _MOST_CLASSES)  # type: ignore[no-any-return]
 
     def _results(self, descriptor: Any, views: list[View], context: Any) -> _New:
         """Shape, strides and element type of each new output."""
@@ -177,19 +208,24 @@ class Calls:
         bound.check_aliasing(pointers, views)
         bound.results, bound.room = results, 0 if workspace is None else max(made.workspace_size, bound.workspace)
         if exact is not None and not (results and any(pointer & 15 for pointer in pointers[len(inputs) :])):
+            bound.like = _like(first)
             remember_again(frames.bounds, exact, bound)
         bound.run(handle, pointers, views, None if workspace is None else self._workspace(bound, handle, views, workspace))
         return outs
 
-    def _trace(self, views: list[View], inputs: int, sizes: tuple[int, ...], context: Any, room: bool) -> Program:
-        """The program of calls whose comparisons are decided alike. New outputs begin at multiples of 16 bytes."""
-        trace = Trace()
-        numbers, shapes = trace.sizes(sizes), [trace.sizes(view.shape, 0) for view in views]  # frameworks have no extents below 0
+    def _trace(self, views: list[View], inputs: int, now: _Numbers, context: Any, room: bool, last: _Numbers) -> Program:
+        """The program of calls whose comparisons are decided alike, and whose sizes are these where the ``last`` call had the same.
+
+        New outputs begin at multiples of 16 bytes.
+        """
+        trace, most = Trace(), len(views)
+        lows = [-math.inf, *[0.0] * most, *[-math.inf] * most]  # frameworks have no extents below 0
+        sizes, *laid_out = map(trace.sizes, now, lows, last or [()] * len(now))
         seen = [
-            View(_SOMEWHERE + (view.ptr & 15), shape, trace.sizes(view.strides), view.type, None, view.name)
-            for view, shape in zip(views, shapes, strict=True)
+            View(_SOMEWHERE + (view.ptr & 15), shape, strides, view.type, None, view.name)
+            for view, shape, strides in zip(views, laid_out[:most], laid_out[most:], strict=True)
         ]
-        descriptor, preference = self.describe(seen[:inputs], numbers, context)
+        descriptor, preference = self.describe(seen[:inputs], sizes, context)
         made = plan.choose(descriptor, preference, views[0].device)
         results = _New()
         if len(seen) == inputs:

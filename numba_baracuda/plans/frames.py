@@ -175,7 +175,8 @@ class Bound:
     array that a function makes for its outputs, and ``room`` the bytes that it wants of a caller's workspace.
     """
 
-    __slots__ = ("_placed", "apart", "counts", "frame", "offsets", "reach", "results", "room", "sizes", "workspace")
+    __slots__ = ("_placed", "apart", "counts", "frame", "like", "offsets", "reach", "results", "room", "sizes", "workspace")
+    like: View  #: what an operand of calls has in common, where calls keep this
 
     def __init__(
         self, frame: Frame, sizes: Any, offsets: Any, counts: Any, workspace: int, reach: Any, apart: Any, results: Any = (), room: int = 0
@@ -188,6 +189,13 @@ class Bound:
     def recipe(self) -> Recipe:
         """The steps, and the slots of the workspace."""
         return self.frame.recipe(self.sizes, self.counts)
+
+    def near(self, pointers: Sequence[int]) -> bool:
+        """Whether an output may overlap an input or another output."""
+        for out, k, least, most in self.apart:  # noqa: SIM110 - a generator takes longer
+            if least < pointers[out] - pointers[k] < most:
+                return True
+        return False
 
     def check_aliasing(self, pointers: Sequence[int], views: Sequence[View]) -> None:
         """No output may overlap an input or another output."""
@@ -209,11 +217,15 @@ class Bound:
                 raise InvalidProblem(f"{name}: workspace overlaps {operand.name}, wants memory of its own")
         return workspace
 
-    def run(self, stream: int, pointers: list[int], views: Sequence[View], workspace: View | None, made: Sequence[Any] = ()) -> None:
-        """Runs the steps behind the producers of the operands: the views, and the arrays ``made`` for outputs. Appends slots to ``pointers``."""
+    def run(self, stream: int, pointers: list[int], views: Sequence[View | None], workspace: View | None, made: Sequence[Any] = ()) -> None:
+        """Runs the steps behind the producers of the operands: the views, and the arrays ``made`` for outputs. Appends slots to ``pointers``.
+
+        None stands for the view of an array on a device that names no stream.
+        """
         frame, room = self.frame, self.workspace if workspace is None else 0
         if frame.device < 0:
-            self._emulate([*[view.owner for view in views], *made], allocation.scratch(views[0], room, stream) if room else workspace)
+            workspace = allocation.scratch(views[0] or self.like, room, stream) if room else workspace
+            self._emulate([*[view.owner for view in views if view is not None], *made], workspace)
             return
         if frame.naming:
             streams.follow(views, stream, frame.device)
@@ -226,7 +238,7 @@ class Bound:
                 self._run_in(memory, placed[1], stream, pointers)
                 return
         if room:
-            workspace = allocation.scratch(views[0], room, stream)
+            workspace = allocation.scratch(views[0] or self.like, room, stream)
         self.add_slots(pointers, workspace)
         try:
             for (act, pick), sizes in zip(frame.acts, self.sizes, strict=True):

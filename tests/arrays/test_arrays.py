@@ -69,6 +69,7 @@ class _Pointer:
 
 def _cupy_init(self: Any, shape: tuple = (4, 2), strides: tuple = (8, 4), dtype: Any = "float32", device: int = 0, ptr: int = 8192) -> None:
     self.shape, self.strides, self.dtype, self.data = shape, strides, np.dtype(dtype), _Pointer(ptr, device)
+    self.itemsize = self.dtype.itemsize
 
 
 CupyArray = named("cupy", "ndarray", __init__=_cupy_init)
@@ -431,6 +432,45 @@ def test_arrays_that_differ_only_in_sizes_have_one_type(emulator: None) -> None:
 
 def test_torch_in_host_memory_in_the_emulator(emulator: None) -> None:
     assert facts(seen(Tensor(device=-1))) == (4096, (4, 2), (2, 1), "f32", -1, "torch", False, "input")
+
+
+# glances
+
+
+def glance(array: Any) -> arrays.Glance:
+    return arrays.glances[type(array)](array, ("segment_sum", "input", ""))
+
+
+@pytest.mark.parametrize(("make", "strides"), [(Tensor, ((2, 1), (1, 4))), (Parameter, ((2, 1), (1, 4))), (CupyArray, ((8, 4), (4, 16)))])
+def test_a_glance_tells_arrays_apart(card: None, make: Any, strides: tuple[Any, Any]) -> None:
+    arrays.emulating()
+    ptr, known, view = glance(make(ptr=4096))
+    assert (ptr, view) == (4096, None) and known[2:] == ((4, 2), (2, 1), 0)
+    assert glance(make(ptr=8192)) == (8192, known, None)
+    changed = make((4, 3)), make((4, 2), strides[1]), make(dtype="uint8"), make(device=1), make(ptr=4100)
+    assert len({known, *[glance(array)[1] for array in changed]}) == 6
+
+
+def test_what_a_glance_does_not_show_is_read(card: None, fake_torch: Any) -> None:
+    fake_torch.is_grad_enabled = lambda: True
+    for trouble, message in {"requires_grad": "requires grad", "negated": "negation is pending", "sparse": "sparse"}.items():
+        tensor = Tensor()
+        setattr(tensor, trouble, True)
+        with pytest.raises(errors.Unsupported, match=message):
+            glance(tensor)
+    with pytest.raises(errors.Unsupported, match="multiples of its element size"):
+        glance(CupyArray(strides=(6, 4)))
+    for array in (DeviceNDArray(), Interface()):
+        ptr, known, view = glance(array)
+        assert view is not None and ptr == view.ptr and known == (view.type, 0, view.shape, view.strides, ptr & 15)
+
+
+def test_a_glance_in_the_emulator_is_a_reading(emulator: None) -> None:
+    ptr, known, view = glance(Tensor(device=-1))
+    assert view is not None and (ptr, known) == (4096, (view.type, 0, (4, 2), (2, 1), 0))
+    for make in (Tensor, CupyArray):
+        with pytest.raises(errors.Unsupported, match="NUMBA_BARACUDA_EMULATE"):
+            glance(make())
 
 
 # emulation

@@ -62,6 +62,15 @@ def test_what_pins_a_size() -> None:
         assert replay((3,)) == (3,) and replay((4,)) is None
 
 
+def test_sizes_that_others_share_are_pinned() -> None:
+    trace = Trace()
+    n, columns, m = trace.sizes([3, 64, 5], 0, (4, 64, 6))
+    assert type(columns) is int and isinstance(n, Size) and isinstance(m, Size)
+    replay = trace.compile((n * columns, m))
+    assert replay((9, 64, 7)) == (576, 7) and replay((9, 65, 7)) is None
+    assert all(isinstance(size, Size) for size in Trace().sizes([3, 64]))
+
+
 def test_what_does_not() -> None:
     trace = Trace()
     (n, m) = trace.sizes([3, 5], 0)

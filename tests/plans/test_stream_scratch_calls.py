@@ -174,7 +174,7 @@ def test_several_launches_share_the_memory(card: Card) -> None:
 
 def test_a_large_workspace_is_allocated(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
     bound, views = large_sum(card, 200_000, 64)
-    monkeypatch.setattr(stream_scratch, "NBYTES", stream_scratch.TAKEN_BYTES + bound.workspace - 1)
+    monkeypatch.setattr(stream_scratch, "ROOM_BYTES", bound.workspace - 1)
     bound.run(9, [view.ptr for view in views], views, None)
     assert len(card.queued) == 2 and card.taken == bound.workspace
 
