@@ -18,7 +18,7 @@ equal ids that are neighbours. Ids are *in order* where they ascend. Ids outside
 | :func:`gather_means` | copies single elements, divided by the lengths of short runs, which it finds itself |
 | :func:`broadcast_to_rows`, :func:`broadcast_flat`, :func:`broadcast_to_elements` | store gradients made of each row and what its segment has |
 | :func:`fold_then_broadcast` | folds, and then broadcasts, in one launch of a small problem |
-| :func:`fold_and_broadcast_runs` | folds short segments, and stores such gradients, in one launch; :func:`find_long_run` prepares it |
+| :func:`fold_and_broadcast_runs` | folds short segments, and stores such gradients, in one launch |
 | :func:`fold_and_broadcast_staged` | does so with narrow rows by way of shared memory |
 | :func:`pair_rows` | puts what a gradient gathers of a segment side by side |
 | :func:`lift_pairs` | makes the states of a monoid of pairs |
@@ -78,7 +78,7 @@ from .carries import fold_carries
 from .counts import count_few_ids, count_ids
 from .flat import broadcast_flat
 from .fold import fold_tiles
-from .fused import find_long_run, fold_and_broadcast_runs
+from .fused import fold_and_broadcast_runs
 from .fused_staged import fold_and_broadcast_staged
 from .gather import gather_elements, gather_flat, gather_rows, gather_runs, pair_rows
 from .lift import lift_pairs
@@ -110,7 +110,6 @@ __all__ = [
     "count_ids",
     "expand_offsets",
     "fill_rows",
-    "find_long_run",
     "find_special",
     "finish_factors",
     "finish_flat",

@@ -6,19 +6,18 @@ from numba import cuda
 from numba.cuda.types import int32, int64, uint16, uint32
 
 from ...algebra.gradients import GRADIENTS
-from ...core.axes import ceil_div
 from ...core.dtypes import BY_NAME
-from ...device.atomics import red_max
 from ...device.build import opaque, pointer_at
+from ...device.order import start_number
 from ...device.stage import await_copies, commit_copies
 from ...device.vector import LOAD_SHARED
 from ...kernels.elements import accumulator_type
 from ...runtime import jit
 from ...runtime.parameters import Ptr, Scalar
 from ..policy import FoldAndBroadcast
-from ..tiling import THREADS, Tiling
 from .common import half_row_of
 from .held_runs import NO_RUN, far_storer_of, held_given_of, run_folder_of
+from .long_runs import long_run_finder_of
 from .staged import begin_copies
 
 
@@ -33,15 +32,16 @@ def fold_and_broadcast_runs(
     on, lists where runs begin among them, and copies up to ``most`` that end there to shared memory, by 16 bytes. Then each lane folds ``vector``
     columns of a run, or of every 2ⁿ-th row of it where runs are few, and such lanes combine their states in a tree; what elements are given of that
     goes to shared memory, too, and the block stores what becomes of the rows. A run of more than ``room`` rows is read twice from global memory, the
-    second time from the caches. Does nothing where ``guard[0]`` is not 0: :func:`find_long_run` has found a run for which a block alone would take
-    too long. Dynamic shared memory: see :func:`~..staged_tiling.held_bytes`. Bytes: rows · (columns · value of each operand + index) read, and
-    rows · columns · value written.
+    second time from the caches. The first ``lookers`` blocks have no tile: they look for a run of ``span`` rows or twice as many, for which a block
+    alone would take too long, and set ``guard[0]`` if there is one; then the launch does nothing else. Dynamic shared memory: see
+    :func:`~..staged_tiling.held_bytes`. Bytes: rows · (columns · value of each operand + index) read, and rows · columns · value written.
 
     Constants and parameters as :mod:`.` lists them, and ``x``, ``w``, ``g`` and ``y`` as in :func:`broadcast_to_rows`, all contiguous, as are ids;
 
     * ``items_per_thread``: rows that a lane loads before it uses the first
     * ``unit``: elements of a row that a thread stores at a time, of which rows are a multiple
     * ``room``: less than ``threads_per_block``
+    * ``guard`` [2]: zeros; ``span``: see :func:`~.long_runs.long_run_finder_of`
     * ``width``: lanes that have a row; ``reciprocal`` and ``row_reciprocal``: :func:`~..tiling.half_reciprocal_of` it, and of ``columns``
     """
     element, wide, grad, threads = jit.SCALARS[value], accumulator_type(value), GRADIENTS[gradient], threads_per_block
@@ -50,7 +50,8 @@ def fold_and_broadcast_runs(
     keep, store_held = held_given_of(gradient, value, vector, unit, threads)
     store_far = far_storer_of(gradient, value, vector, items_per_thread)
     await_rows, given_size, wide_size = await_copies(0), 4 * vector, accumulator_type(value).bitwidth // 8
-    warps, free_bits, half, load_counts = threads // 32, 32 - (threads - 1).bit_length(), (1 << 16) - 1, LOAD_SHARED[1]
+    leaves, load_counts = long_run_finder_of(threads), LOAD_SHARED[1]
+    warps, free_bits, half = threads // 32, 32 - (threads - 1).bit_length(), (1 << 16) - 1
 
     @jit.device
     def level_of(items: Any) -> Any:
@@ -60,7 +61,7 @@ def fold_and_broadcast_runs(
     def fold_and_broadcast_runs(
         x: Ptr[value], w: Ptr[value], ids: Ptr[index], g: Ptr[value], y: Ptr[value], guard: Ptr[int32], output: Ptr[value],
         rows: int64, columns: int64, segments: int64, tile: int64, room: int64, most: int64, width: int64, reciprocal: int64, row_reciprocal: int64,
-        correction: Scalar[wide],
+        lookers: int64, span: int64, correction: Scalar[wide],
     ) -> None:  # fmt: skip
         staged = cuda.shared.array(0, element)
         held = cuda.shared.array(0, wide)
@@ -69,11 +70,12 @@ def fold_and_broadcast_runs(
         run_of = cuda.shared.array(threads, uint16)
         given = cuda.local.array(given_size, wide)
         count_of = cuda.local.array(1, int32)
-        if guard[0] != 0:
+        started = int64(start_number())
+        if leaves(started, lookers, ids, rows, span, guard):
             return
         thread, lane, warp, pitch, wide_row = int32(cuda.threadIdx.x), int32(cuda.laneid), int32(cuda.threadIdx.x >> 5), int32(columns), int32(width)
         # the row at which the block is, the first one of later blocks, and where a run begins that has not ended, or -1
-        position = int64(cuda.blockIdx.x) * tile
+        position = (started - lookers) * tile
         stop, begun = min(position + tile, rows), int64(-1)
         w_at = int32(int32(int32(room) * pitch + 2 * piece - 1) & -piece)
         held_at, step = int32(int32(w_at * (2 if has_w else 1)) * size // wide_size), int32(int32(most) * pitch)
@@ -162,23 +164,3 @@ def fold_and_broadcast_runs(
                 position = position + end
 
     return fold_and_broadcast_runs
-
-
-@jit.kernel
-def find_long_run(*, index: str) -> Any:
-    """``guard[0] = 1`` if two neighbouring multiples of ``span`` have the same of ids in order, so that its run has more than ``span`` rows.
-
-    Runs of 2 · ``span`` rows are always found. Bytes: a sector for each ``span`` rows read.
-
-    Constants and parameters as :mod:`.` lists them; a thread for every ``span`` rows.
-    """
-
-    def find_long_run(
-        ids: Ptr[index], guard: Ptr[int32],
-        rows: int64, span: int64, ids_step: int64,
-    ) -> None:  # fmt: skip
-        first = (int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x) * span
-        if first + span < rows and ids[first * ids_step] == ids[(first + span) * ids_step]:
-            red_max(guard, 0, int32(1))
-
-    return find_long_run, lambda rows, span: Tiling.of_ids(ceil_div(rows, span)).launch

@@ -11,6 +11,7 @@ from ...algebra.gradients import GRADIENTS
 from ...core.axes import ceil_div
 from ...core.dtypes import BY_NAME
 from ...device.build import opaque
+from ...device.order import start_number
 from ...device.stage import await_copies, commit_copies
 from ...device.vector import LOAD_SHARED, STORE, STORE_STREAM
 from ...device.warp import warp_scan
@@ -21,6 +22,7 @@ from ..policy import FoldAndBroadcastStaged
 from ..staged_tiling import STAGED_ROWS
 from .columns import FAR
 from .common import half_row_of
+from .long_runs import long_run_finder_of
 from .staged import begin_copies
 from .states import heads_behind, run_states_of
 from .sums import open_run_of
@@ -71,8 +73,9 @@ def fold_and_broadcast_staged(
     A block copies the ``tile`` rows of its tile to shared memory, by 16 bytes, and those behind it up to the end of the last run that begins in the
     tile, of which there are at most ``reach``. It lists the runs that begin in the tile, and puts them in the order of their lengths, so that lanes
     of a warp have runs of much the same length. Each lane folds ``vector`` columns of a run, and replaces them by what becomes of them; then the
-    block stores the rows of these runs by 16 bytes. Does nothing where ``guard[0]`` is not 0: :func:`find_long_run` has found a run that may be
-    longer. Dynamic shared memory: see :func:`~..staged_tiling.staged_runs_bytes`. Bytes: as :func:`fold_and_broadcast_runs`.
+    block stores the rows of these runs by 16 bytes. The first ``lookers`` blocks look for runs of ``span`` rows or twice as many, which may
+    be longer, as those of :func:`fold_and_broadcast_runs` do. Dynamic shared memory: see :func:`~..staged_tiling.staged_runs_bytes`. Bytes: as
+    :func:`fold_and_broadcast_runs`.
 
     Constants and parameters as :mod:`.` lists them, and ``x``, ``w``, ``g`` and ``y`` as in :func:`broadcast_to_rows`, all contiguous;
 
@@ -95,7 +98,7 @@ def fold_and_broadcast_staged(
     run_scalars, scalars, results_size = open_run.scalars, fold.scalars, vector * grad.results
     each, store_rows = ceil_div(STAGED_ROWS, threads), rows_storer_of(value, threads)
     wide_ids = min(each, BY_NAME[index].vector)
-    load_ids, heads_among = LOAD_SHARED[wide_ids], heads_behind(each)
+    leaves, load_ids, heads_among = long_run_finder_of(threads), LOAD_SHARED[wide_ids], heads_behind(each)
 
     @jit.device
     def store(staged: Any, at: Any, distance: Any, batch: Any) -> None:
@@ -107,7 +110,8 @@ def fold_and_broadcast_staged(
 
     def fold_and_broadcast_staged(
         x: Ptr[value], w: Ptr[value], ids: Ptr[index], g: Ptr[value], y: Ptr[value], guard: Ptr[int32], output: Ptr[value],
-        rows: int64, columns: int64, segments: int64, tile: int64, reach: int64, width: int64, reciprocal: int64, correction: Scalar[wide],
+        rows: int64, columns: int64, segments: int64, tile: int64, reach: int64, width: int64, reciprocal: int64, lookers: int64, span: int64,
+        correction: Scalar[wide],
     ) -> None:  # fmt: skip
         staged = cuda.shared.array(0, element)
         staged_ids = cuda.shared.array(0, index_type)
@@ -124,10 +128,11 @@ def fold_and_broadcast_staged(
         some_x, some_w = cuda.local.array(vector, element), cuda.local.array(vector, element)
         some_g, some_y = cuda.local.array(vector, element), cuda.local.array(vector, element)
         made = cuda.local.array(vector, element)
-        if guard[0] != 0:
+        started = int64(start_number())
+        if leaves(started, lookers, ids, rows, span, guard):
             return
         thread, lane, warp, pitch = int32(cuda.threadIdx.x), int32(cuda.laneid), int32(cuda.threadIdx.x >> 5), int32(columns)
-        first = int64(cuda.blockIdx.x) * tile
+        first = (started - lookers) * tile
         count, own = int32(min(tile + reach, rows - first)), int32(min(tile, rows - first))
         w_at = int32((tile + reach) * columns)
         ids_at = int32(w_at * (2 if has_w else 1) * size // id_size)

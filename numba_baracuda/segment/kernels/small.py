@@ -3,7 +3,7 @@
 from typing import Any
 
 from numba import cuda
-from numba.cuda.types import int64
+from numba.cuda.types import int32, int64
 
 from ...core.dtypes import BY_NAME
 from ...device.order import fetch_add_acq_rel, load_acquire, start_number
@@ -18,8 +18,8 @@ from .fold import tile_folder_of
 
 @jit.kernel
 def fold_then_broadcast(
-    *, monoid: str, value: str, index: str, vector: int, lanes: int, packed: bool, apart: bool, dims: int, looks_back: bool, gradient: str,
-    piece: int, unit: int, span: int, pieces: int, threads_per_block: int = FoldTiles.threads_per_block, items_per_thread: int = 0,
+    *, monoid: str, value: str, index: str, vector: int, lanes: int, packed: bool, guarded: bool, apart: bool, dims: int, looks_back: bool,
+    gradient: str, piece: int, unit: int, span: int, pieces: int, threads_per_block: int = FoldTiles.threads_per_block, items_per_thread: int = 0,
     ids_per_thread: int = BroadcastFlat.ids_per_thread,
 ) -> Any:  # fmt: skip
     """:func:`fold_tiles`, and then :func:`broadcast_flat` of what it has folded, in one launch.
@@ -43,13 +43,15 @@ def fold_then_broadcast(
     broadcast_tile = flat_broadcaster_of(gradient, value, index, False, piece, unit, span, pieces, threads_per_block, ids_per_thread, new=True)
 
     def fold_then_broadcast(
-        input: Ptr[value], other: Ptr[value], x: Ptr[value], w: Ptr[value], ids: Ptr[index], g: Ptr[value], y: Ptr[value], run_status: Ptr[int64],
-        folded: Ptr[wide], output: Ptr[value],
+        input: Ptr[value], other: Ptr[value], x: Ptr[value], w: Ptr[value], ids: Ptr[index], g: Ptr[value], y: Ptr[value], guard: Ptr[int32],
+        run_status: Ptr[int64], folded: Ptr[wide], output: Ptr[value],
         rows: int64, columns: int64, segments: int64, tile: int64, row_blocks: int64, early: int64, chunks: int64, correction: Scalar[wide],
         ids_step: int64, input_row: int64, other_row: int64, output_row: int64,
         shape: Extents[dims], input_strides: Extents[dims], other_strides: Extents[dims], output_strides: Extents[dims],
         counter: int64, flat_tile: int64, tile_rows: int64, reciprocal: int64,
     ) -> None:  # fmt: skip
+        if guarded and guard[0] == 0:
+            return
         number, folding = int64(start_number()), row_blocks * chunks
         if number < folding:
             fold_tile(

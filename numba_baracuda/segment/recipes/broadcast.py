@@ -84,7 +84,7 @@ def broadcast(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout],
     if paired:
         slots.append(Slot(PAIRED, descriptor.element, 2 * descriptor.num_segments * descriptor.embedding_dim))
     final = _broadcast(descriptor, layouts, target, gradient, last, folded, output, paired, guard)
-    if folds and guard == NULL and (both := together(descriptor, more, room, final)):
+    if folds and (both := together(descriptor, more, room, final, guard)):
         more, room, final = *both, []
     return fresh_first((*steps, *more, *final), (*slots, *room))
 

@@ -11,11 +11,11 @@ from ...core.axes import ceil_div
 from ...core.dtypes import BY_NAME
 from ...core.op import NULL, Clear, Launch, Layout, Op, Slot, Step, Target
 from ...core.policy import constants, tuned
-from ...core.sizes import plain
+from ...core.sizes import least, plain
 from .. import policy_of
 from ..policy import FoldAndBroadcast, FoldNarrow
 from ..staged_tiling import held_bytes, held_rows, staged_runs_bytes, staged_runs_columns, staged_runs_rows
-from ..tiling import Tiling, half_reciprocal_of, vector_for
+from ..tiling import half_reciprocal_of, vector_for
 from .common import Rows, is_flat, kernel_spec, taken
 from .order import Order
 
@@ -36,7 +36,7 @@ def _serves(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], g
 def fold_and_broadcast(
     op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target, gradient: Gradient, order: Order, output: str
 ) -> list[Step]:  # fmt: skip
-    """The launches that look for a long segment, which sets ``LONG``, and fold and store rows at once where there is none; no launches where these do
+    """The launch that looks for a long segment, which sets ``LONG``, and folds and stores rows at once where there is none; no launch where it does
     not serve, or where rows are few or segments long in the mean.
     """
     n, segments, columns = descriptor.num_inputs, descriptor.num_segments, descriptor.embedding_dim
@@ -50,15 +50,14 @@ def fold_and_broadcast(
         "columns": columns, "segments": segments, "correction": taken(descriptor, monoid_of(gradient.fold)),
     }  # fmt: skip
     made = _staged(descriptor, target, gradient, order, arguments) or _held(descriptor, target, gradient, order, arguments)
-    return [*_look(descriptor, order, made[1]), made[0]] if made else []
+    return [Clear(LONG.name, fresh=True), _looking(made[0], n, made[1], target)] if made else []
 
 
-def _look(descriptor: SegmentDescriptor, order: Order, span: int) -> list[Step]:
-    """Sets ``LONG`` where an id has twice ``span`` rows, or fewer but more than ``span``."""
-    n = descriptor.num_inputs
-    arguments = {"ids": order.ids, "guard": LONG.name, "rows": n, "span": span, "ids_step": order.step}
-    look = Launch(kernel_spec("find_long_run", index=order.index), Tiling.of_ids(ceil_div(n, span)).launch, arguments)
-    return [Clear(LONG.name, fresh=True), look]
+def _looking(launch: Launch, rows: int, span: int, target: Target) -> Launch:
+    """The launch with blocks before its own that look for an id of twice ``span`` rows, or fewer but more than ``span``."""
+    blocks, threads, shared = launch.config
+    lookers = least(ceil_div(rows, span * threads), target.multiprocessors * tuned(FoldAndBroadcast()).grid_lookers_per_multiprocessor)
+    return replace(launch, config=(blocks + lookers, threads, shared), arguments={**launch.arguments, "lookers": lookers, "span": span})
 
 
 def _held(descriptor: SegmentDescriptor, target: Target, gradient: Gradient, order: Order, arguments: dict[str, Any]) -> tuple[Launch, int] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ...core.op import FRESH_BYTES, Clear, Launch, Slot, Step
+from ...core.op import FRESH_BYTES, NULL, Clear, Launch, Slot, Step
 from ...core.policy import tuned
 from ..policy import FoldThenBroadcast
 from .common import kernel_spec
@@ -15,19 +15,25 @@ if TYPE_CHECKING:
     from ..descriptor import SegmentDescriptor
 
 #: constants of the fold that the launch of both has, too; those of the broadcast by the names that it has there; and arguments that it lacks
-_OF_FOLD = ("monoid", "value", "index", "vector", "lanes", "packed", "apart", "dims", "looks_back", "threads_per_block", "items_per_thread")
+_OF_FOLD = (
+    "monoid", "value", "index", "vector", "lanes", "packed", "guarded", "apart", "dims", "looks_back", "threads_per_block", "items_per_thread",
+)  # fmt: skip
 _OF_BROADCAST = {
     "gradient": "gradient", "vector": "piece", "unit": "unit", "span": "span", "items_per_thread": "pieces", "ids_per_thread": "ids_per_thread",
 }  # fmt: skip
-_UNUSED = ("permutation", "guard", "carry_ids", "carry_counts", "carry_states", "empty")
+_UNUSED = ("permutation", "carry_ids", "carry_counts", "carry_states", "empty")
 
 
 def together(
-    descriptor: SegmentDescriptor, fold_steps: Sequence[Step], slots: Sequence[Slot], final: Sequence[Step]
+    descriptor: SegmentDescriptor, fold_steps: Sequence[Step], slots: Sequence[Slot], final: Sequence[Step], guard: str
 ) -> tuple[list[Step], list[Slot]] | None:  # fmt: skip
-    """One launch instead of a fold of rows as they lie and the flat broadcast behind it, and its slots; None for other launches or large problems."""
-    folds = [step for step in fold_steps if isinstance(step, Launch)]
-    if descriptor.num_inputs * descriptor.row_size > tuned(FoldThenBroadcast()).max_bytes or len(folds) != 1 or len(final) != 1:
+    """One launch instead of a fold of rows as they lie and the flat broadcast behind it, and its slots; None for other launches or large problems.
+
+    ``guard``: the one that both have, or ``NULL``.
+    """
+    folds, plan = [step for step in fold_steps if isinstance(step, Launch)], tuned(FoldThenBroadcast())
+    most = plan.max_bytes if guard == NULL else plan.max_guarded_bytes
+    if len(folds) != 1 or len(final) != 1 or descriptor.num_inputs * descriptor.row_size > most:
         return None
     (fold,), (last,) = folds, final
     if not isinstance(last, Launch) or (fold.spec.kernel, last.spec.kernel) != ("fold_tiles", "broadcast_flat"):
@@ -36,7 +42,7 @@ def together(
     status = next((slot for slot in slots if slot.name == STATUS), Slot(STATUS, "i64", 0))
     # the counter of blocks that are done lies behind the statuses, 16 bytes
     grown = Slot(STATUS, status.element, status.count + 2)
-    if of_fold["row_index"] or of_fold["guarded"] or of_last["guarded"] or grown.nbytes > FRESH_BYTES:
+    if of_fold["row_index"] or (fold.arguments["guard"], last.arguments["guard"]) != (guard, guard) or grown.nbytes > FRESH_BYTES:
         return None
     threads = fold.config[1]
     if last.config[1] % threads:  # a tile of the broadcast would not be whole turns of the block
