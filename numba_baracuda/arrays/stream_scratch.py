@@ -60,9 +60,9 @@ class Memory:
         """The addresses of slots with ``offsets`` in a workspace of ``nbytes``, the first ``restored`` in the zeros; None where they do not fit."""
         if nbytes > ROOM_BYTES or (offsets[restored] if restored < len(offsets) else nbytes) > ZEROED_BYTES:
             return None
-        base, behind = self.base, self.behind
-        places = [behind + offset for offset in offsets]
-        places[:restored] = [base + offset for offset in offsets[:restored]]
+        places = [*map(self.behind.__add__, offsets)]
+        if restored:
+            places[:restored] = map(self.base.__add__, offsets[:restored])
         return places
 
 

@@ -35,12 +35,19 @@ class Writer:
             return f"({given!r})" if isinstance(given, int | float) and given < 0 else repr(given)
         name = self._names.get(id(given))
         if name is None:
-            name = given.symbol.format(*map(self.text, given.operands))
+            texts = list(map(self.text, given.operands))
+            if "{0}" in given.symbol:  # more than once
+                texts = [text if text.isidentifier() or text.isdigit() else self._named(text) for text in texts]
+            name = given.symbol.format(*texts)
             if self._uses[id(given)] > 1:
-                self._flush()
-                self._lines.append(f" t{len(self._lines)} = {name}")
-                name = self._names[id(given)] = f"t{len(self._lines) - 1}"
+                name = self._names[id(given)] = self._named(name)
         return name
+
+    def _named(self, text: str) -> str:
+        """A variable that a line of its own sets to an expression."""
+        self._flush()
+        self._lines.append(f" t{len(self._lines)} = {text}")
+        return f"t{len(self._lines) - 1}"
 
     def guard(self, condition: str) -> None:
         self._conditions.append(condition)

@@ -101,7 +101,7 @@ class FoldThenBroadcast(Policy):
     """``fold_then_broadcast``: some blocks fold, and later ones wait for them."""
 
     max_bytes: int = 32 << 20  #: of an operand: fewer threads broadcast than in a launch of their own, which more bytes make up for
-    max_guarded_bytes: int = 128 << 20  #: the same where a launch before has mostly done the work, as one that does nothing takes less than two
+    max_guarded_bytes: int = 64 << 20  #: the same where a launch before has mostly done the work, as one that does nothing takes less than two
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class FoldAndBroadcast(Policy):
     vector_bytes: int = chosen(8, 4, 8, 16)  #: of a vector of a thread at most
     min_blocks_per_multiprocessor: int = 0
     min_bytes: int = 32 << 20  #: of an operand: the launches that do nothing take some microseconds
-    grid_lookers_per_multiprocessor: int = 8  #: blocks that look for a long segment, at most
+    grid_lookers_per_multiprocessor: int = 8  #: blocks that look for a long segment, at most; fewer than 2 ** 16 in all
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from numba.cuda.types import int32, int64, uint16, uint32
 from ...algebra.gradients import GRADIENTS
 from ...core.dtypes import BY_NAME
 from ...device.build import opaque, pointer_at
-from ...device.order import start_number
+from ...device.order import load_relaxed, start_number
 from ...device.stage import await_copies, commit_copies
 from ...device.vector import LOAD_SHARED
 from ...kernels.elements import accumulator_type
@@ -17,7 +17,7 @@ from ...runtime.parameters import Ptr, Scalar
 from ..policy import FoldAndBroadcast
 from .common import half_row_of
 from .held_runs import NO_RUN, far_storer_of, held_given_of, run_folder_of
-from .long_runs import long_run_finder_of
+from .long_runs import FOUND, all_looked, looker_of
 from .staged import begin_copies
 
 
@@ -41,7 +41,7 @@ def fold_and_broadcast_runs(
     * ``items_per_thread``: rows that a lane loads before it uses the first
     * ``unit``: elements of a row that a thread stores at a time, of which rows are a multiple
     * ``room``: less than ``threads_per_block``
-    * ``guard`` [2]: zeros; ``span``: see :func:`~.long_runs.long_run_finder_of`
+    * ``guard`` [2]: zeros; ``span``: see :func:`~.long_runs.looker_of`
     * ``width``: lanes that have a row; ``reciprocal`` and ``row_reciprocal``: :func:`~..tiling.half_reciprocal_of` it, and of ``columns``
     """
     element, wide, grad, threads = jit.SCALARS[value], accumulator_type(value), GRADIENTS[gradient], threads_per_block
@@ -50,7 +50,7 @@ def fold_and_broadcast_runs(
     keep, store_held = held_given_of(gradient, value, vector, unit, threads)
     store_far = far_storer_of(gradient, value, vector, items_per_thread)
     await_rows, given_size, wide_size = await_copies(0), 4 * vector, accumulator_type(value).bitwidth // 8
-    leaves, load_counts = long_run_finder_of(threads), LOAD_SHARED[1]
+    look, load_counts = looker_of(threads), LOAD_SHARED[1]
     warps, free_bits, half = threads // 32, 32 - (threads - 1).bit_length(), (1 << 16) - 1
 
     @jit.device
@@ -71,8 +71,10 @@ def fold_and_broadcast_runs(
         given = cuda.local.array(given_size, wide)
         count_of = cuda.local.array(1, int32)
         started = int64(start_number())
-        if leaves(started, lookers, ids, rows, span, guard):
+        if started < lookers:
+            look(started, lookers, ids, rows, span, guard)
             return
+        looked = load_relaxed(guard, 1)
         thread, lane, warp, pitch, wide_row = int32(cuda.threadIdx.x), int32(cuda.laneid), int32(cuda.threadIdx.x >> 5), int32(columns), int32(width)
         # the row at which the block is, the first one of later blocks, and where a run begins that has not ended, or -1
         position = (started - lookers) * tile
@@ -87,6 +89,9 @@ def fold_and_broadcast_runs(
                 if not head:
                     own = ids[row]
                     head, known = row == 0 or own != ids[row - 1], 0 <= own < segments
+            looked = all_looked(looked, int32(lookers), guard)
+            if looked >= FOUND:
+                return
             vote, own_vote = int32(cuda.ballot_sync(-1, head)), int32(cuda.ballot_sync(-1, head and row < stop))
             if lane == 0:
                 counts[warp] = int32(cuda.popc(vote) + (cuda.popc(own_vote) << 16))

@@ -11,7 +11,7 @@ from ...algebra.gradients import GRADIENTS
 from ...core.axes import ceil_div
 from ...core.dtypes import BY_NAME
 from ...device.build import opaque
-from ...device.order import start_number
+from ...device.order import load_relaxed, start_number
 from ...device.stage import await_copies, commit_copies
 from ...device.vector import LOAD_SHARED, STORE, STORE_STREAM
 from ...device.warp import warp_scan
@@ -22,7 +22,7 @@ from ..policy import FoldAndBroadcastStaged
 from ..staged_tiling import STAGED_ROWS
 from .columns import FAR
 from .common import half_row_of
-from .long_runs import long_run_finder_of
+from .long_runs import FOUND, all_looked, looker_of
 from .staged import begin_copies
 from .states import heads_behind, run_states_of
 from .sums import open_run_of
@@ -98,7 +98,7 @@ def fold_and_broadcast_staged(
     run_scalars, scalars, results_size = open_run.scalars, fold.scalars, vector * grad.results
     each, store_rows = ceil_div(STAGED_ROWS, threads), rows_storer_of(value, threads)
     wide_ids = min(each, BY_NAME[index].vector)
-    leaves, load_ids, heads_among = long_run_finder_of(threads), LOAD_SHARED[wide_ids], heads_behind(each)
+    look, load_ids, heads_among = looker_of(threads), LOAD_SHARED[wide_ids], heads_behind(each)
 
     @jit.device
     def store(staged: Any, at: Any, distance: Any, batch: Any) -> None:
@@ -129,8 +129,10 @@ def fold_and_broadcast_staged(
         some_g, some_y = cuda.local.array(vector, element), cuda.local.array(vector, element)
         made = cuda.local.array(vector, element)
         started = int64(start_number())
-        if leaves(started, lookers, ids, rows, span, guard):
+        if started < lookers:
+            look(started, lookers, ids, rows, span, guard)
             return
+        looked = load_relaxed(guard, 1)
         thread, lane, warp, pitch = int32(cuda.threadIdx.x), int32(cuda.laneid), int32(cuda.threadIdx.x >> 5), int32(columns)
         first = (started - lookers) * tile
         count, own = int32(min(tile + reach, rows - first)), int32(min(tile, rows - first))
@@ -148,6 +150,9 @@ def fold_and_broadcast_staged(
         # the id before the first row, or any other than that of the first row
         before = ids[first - 1] if first > 0 else index_type(ids[0] ^ index_type(1))
         commit_copies()
+        if all_looked(looked, int32(lookers), guard) >= FOUND:
+            await_rows()
+            return
         await_ids()
         cuda.syncthreads()
         # a thread finds the heads among a few neighbouring rows, and a scan tells how many come before those of the tile
