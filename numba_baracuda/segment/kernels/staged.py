@@ -26,8 +26,8 @@ from .walk import run_walker_of
 
 #: bytes that ``copy_async`` copies
 _PIECE = 16
-#: ids that a lane looks at together
-_LOOKED_AT = 8
+#: ids that a lane looks at together, and where a lane has many columns, so that a stage has few rows
+_LOOKED_AT, _FEW_LOOKED_AT = 8, 4
 
 
 @jit.device
@@ -68,7 +68,7 @@ def fold_staged(
 
     Constants and parameters as :mod:`.` lists them, where columns of input and output are contiguous, and rows of the input, too; and
 
-    * ``items_per_thread``: rows that a lane loads from shared memory before it uses the first
+    * ``items_per_thread``: rows that a lane loads from shared memory before it uses the first; half as many of many columns
     * ``fills``: whether empty segments get ``empty``
     * ``apart``: how far the columns of a lane lie apart, which is ``width``; or 0 where they are neighbours
     * ``other``: the second elements of a monoid of pairs, else any address
@@ -83,7 +83,8 @@ def fold_staged(
     open_run = open_run_of(monoid, value, vector, result, apart=apart)
     close_shared, run_scalars = open_run.close_shared, open_run.scalars
     properties = monoid_of(monoid)
-    crowded, paired, operands = properties.any_pivot and vector * size == 16, properties.pairs, 2 if properties.pairs else 1
+    many, paired, operands = vector > FoldStaged.columns_per_thread, properties.pairs, 2 if properties.pairs else 1
+    crowded = many or (properties.any_pivot and vector * size == 16)
     walk = run_walker_of(monoid, value, vector, result, items_per_thread // 2 if crowded else items_per_thread, operands, apart > 0)
     save_edge, save_last_edge, combine_edges = edge_functions_of(monoid, value, vector, result, apart=apart)
     finish_runs = run_finisher_of(monoid, value, vector, result, apart=apart)
@@ -91,7 +92,7 @@ def fold_staged(
     together = 1 if apart else vector
     fill_long_gaps = gap_filler(result, together, 1, threads_per_block, fold.store_vector)
     await_stage = await_copies(0)
-    last_id, unsigned, wide_ids, each = last_id_of(index), jit.SCALARS["u" + index[1:]], BY_NAME[index].vector, _LOOKED_AT
+    last_id, unsigned, wide_ids, each = last_id_of(index), jit.SCALARS["u" + index[1:]], BY_NAME[index].vector, _FEW_LOOKED_AT if many else _LOOKED_AT
     load_bound = load_id = LOAD_SHARED[1]
     load_ids, heads_among, number_bits = LOAD_SHARED[wide_ids], heads_behind(each), each.bit_length()
     warps, state_size = threads_per_block // 32, state_type.bitwidth // 8

@@ -202,7 +202,8 @@ def _staged(
     if not (direct and flat) or (narrow and monoid.pivot_terms == ""):
         return None
     many = (monoid.any_pivot or monoid.width > 2) and value.itemsize > 2
-    vector, apart = staged_columns(tuned(policy.FoldStaged()), plain(rows.columns), rows.vector, not many and value.itemsize < 8)
+    halves = value.itemsize == 2 and not monoid.heavy
+    vector, apart = staged_columns(tuned(policy.FoldStaged()), plain(rows.columns), rows.vector, not many and value.itemsize < 8, halves)
     plan = policy_of.fold_staged(value.name, vector, monoid, apart)
     if isinstance(narrow, policy.FoldShortRuns) and not (monoid.any_pivot and rows.columns <= vector):
         return None
