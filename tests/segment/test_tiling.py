@@ -107,7 +107,7 @@ def test_columns_of_a_lane_of_staged_rows() -> None:
     for columns, halves in itertools.product(range(17, 128), (False, True)):
         count, apart = staged_columns(plan, columns, 1, True, halves)
         lanes = ceil_div(columns, count)
-        assert apart and count in (range(5, 10) if halves else (3, 4)) and (count - 1) * lanes < columns <= count * lanes
+        assert apart == (1 if halves else lanes) and count in (range(5, 10) if halves else (3, 4)) and lanes * (count - 1) < columns <= count * lanes
         used = lanes << (32 // lanes).bit_length() - 1 if lanes <= 32 else lanes
         assert 2 * used >= 32 * ceil_div(used, 32)
 

@@ -10,23 +10,26 @@ from numba.cuda.types import int32, int64
 
 from ...algebra import monoid_of
 from ...device.build import opaque
-from ...device.vector import LOAD_ONCE, LOAD_SHARED
+from ...device.vector import LOAD_ONCE, LOAD_SHARED, load_halves
 from ...runtime import jit
 from .sums import open_run_of
 
 
 @functools.cache
-def staged_loader(vector: int, apart: bool, shared: bool = True) -> Any:
+def staged_loader(vector: int, apart: bool, shared: bool = True, loose: bool = False) -> Any:
     """``load(staged, at, distance, reach, batch, k)``: ``vector`` elements of ``shared`` memory, neighbours or ``distance`` elements ``apart``.
 
-    If the last one is more than ``reach`` elements from the first one, the one at ``reach`` is loaded instead; no other may be. Memory that is not
-    shared is global, and no thread may write it during the kernel.
+    If the last one is more than ``reach`` elements from the first one, the one at ``reach`` is loaded instead; no other may be. ``loose``:
+    neighbours of 16 bits that are no vector; those behind the one at ``reach`` become any number. Memory that is not shared is global, and no thread
+    may write it during the kernel.
     """
-    load_vector = (LOAD_SHARED if shared else LOAD_ONCE)[1 if apart else vector]
+    load_vector = load_halves(vector) if loose else (LOAD_SHARED if shared else LOAD_ONCE)[1 if apart else vector]
 
     @jit.device
     def load(staged: Any, at: Any, distance: Any, reach: Any, batch: Any, k: Any) -> None:
-        if apart:
+        if loose:
+            load_vector(staged, at, batch, k, reach + 1)
+        elif apart:
             # of 64 bits, so that a constant distance is part of the instruction
             for v in range(vector - 1):
                 load_vector(staged, int64(at) + v * distance, batch, k + v)
@@ -39,22 +42,23 @@ def staged_loader(vector: int, apart: bool, shared: bool = True) -> Any:
 
 @functools.cache
 def run_walker_of(
-    monoid: str, value: str, vector: int, result: str, rows: int, operands: int = 1, apart: bool = False, shared: bool = True
+    monoid: str, value: str, vector: int, result: str, rows: int, operands: int = 1, apart: bool = False, shared: bool = True, loose: bool = False
 ) -> Any:  # fmt: skip
     """``walk(run, staged, other, at, other_at, distance, reach, row_step, left, here, level)`` makes a run of ``left`` rows.
 
     A row has ``vector`` elements from ``staged[at]`` on, and of two ``operands`` as many from ``other[other_at]`` on: neighbours, or ``distance``
-    elements ``apart``, the last at ``reach`` at most; see :func:`staged_loader`. Rows are ``row_step`` elements and 2^``level`` positions apart, from
-    position ``here`` on. A lane loads ``rows`` rows, a power of two, before it uses the first; where fewer are left, it loads the last one again. So
-    it loads the first one even if none is left. Fewer are left in the first batch, so that lanes with runs of other lengths all have whole ones
-    behind it; but in the last batch with sums about any pivot, since the more rows the first one has, the better a pivot is its mean.
+    elements ``apart``, or ``loose``, the last at ``reach`` at most; see :func:`staged_loader`. Rows are ``row_step`` elements and 2^``level``
+    positions apart, from position ``here`` on. A lane loads ``rows`` rows, a power of two, before it uses the first; where fewer are left, it loads
+    the last one again. So it loads the first one even if none is left. Fewer are left in the first batch, so that lanes with runs of other lengths
+    all have whole ones behind it; but in the last batch with sums about any pivot, since the more rows the first one has, the better a pivot is its
+    mean.
     """
     open_run, uses_positions, paired = open_run_of(monoid, value, vector, result), monoid_of(monoid).uses_positions, operands > 1
     few_last = monoid_of(monoid).any_pivot
     recentre, begin_rows = open_run.recentre, open_run.begin_batch(rows, uses_positions)
     append_whole = open_run.append_batch(rows, uses_positions, settled=True)
     append_some = open_run.append_batch(rows - 1, uses_positions, counted=True, settled=True)
-    load, element, whole, batch_size = staged_loader(vector, apart, shared), jit.SCALARS[value], (1 << rows) - 1, rows * vector
+    load, element, whole, batch_size = staged_loader(vector, apart, shared, loose), jit.SCALARS[value], (1 << rows) - 1, rows * vector
     others_size = batch_size if paired else 1
 
     @jit.device
