@@ -101,9 +101,9 @@ def test_stages_are_shorter_where_rows_are_few() -> None:
 def test_columns_of_a_lane_of_staged_rows() -> None:
     """Lanes have all columns once, and few places behind a row's end; where a row is shared by lanes, half of a warp is busy at least."""
     plan = policy.FoldStaged()
-    assert [staged_columns(plan, columns, vector, True) for columns, vector in ((48, 8), (50, 2), (9, 1))] == [(4, False), (2, False), (1, False)]
-    assert staged_columns(plan, 48, 8, True, True) == (8, False)
-    assert staged_columns(plan, 33, 1, False) == (1, False)
+    assert [staged_columns(plan, columns, vector, True) for columns, vector in ((48, 8), (50, 2), (9, 1), (3, 1))] == [(4, 0), (2, 0), (1, 0), (3, 1)]
+    assert [staged_columns(plan, columns, vector, True, True) for columns, vector in ((48, 8), (36, 4), (50, 2))] == [(8, 0), (4, 0), (7, 1)]
+    assert staged_columns(plan, 33, 1, False) == (1, 0)
     for columns, halves in itertools.product(range(17, 128), (False, True)):
         count, apart = staged_columns(plan, columns, 1, True, halves)
         lanes = ceil_div(columns, count)

@@ -68,7 +68,7 @@ def fold_staged(
 
     * ``items_per_thread``: rows that a lane loads from shared memory before it uses the first; half as many of many columns
     * ``fills``: whether empty segments get ``empty``
-    * ``apart``: how far the columns of a lane lie apart, which is ``width``; 1 where they are neighbours of 16 bits but no vector, 0 where a vector
+    * ``apart``: how far the columns of a lane lie apart, which is ``width``; 1 where they are neighbours but no vector, 0 where they are a vector
     * ``other``: the second elements of a monoid of pairs, else any address
     * ``stage``: rows of a multiple of 16 bytes together, as are their ids
     * ``width``: lanes that have a row; ``reciprocal``: :func:`~..tiling.half_reciprocal_of` it
@@ -84,7 +84,8 @@ def fold_staged(
     many, paired, operands = vector > FoldStaged.columns_per_thread, properties.pairs, 2 if properties.pairs else 1
     crowded = many or (properties.any_pivot and vector * size == 16)
     batch_rows = items_per_thread // 2 if crowded else items_per_thread
-    walk = run_walker_of(monoid, value, vector, result, batch_rows, operands, apart > 1, loose=apart == 1)
+    loose = apart == 1 and size == 2
+    walk = run_walker_of(monoid, value, vector, result, batch_rows, operands, apart > 0 and not loose, loose=loose)
     save_edge, save_last_edge, combine_edges = edge_functions_of(monoid, value, vector, result, apart=apart)
     finish_runs = run_finisher_of(monoid, value, vector, result, apart=apart)
     fill_short_gap, fill_between = short_gap_fillers(index, result, vector, fold.store_vector, apart, fills)

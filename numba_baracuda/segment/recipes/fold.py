@@ -203,7 +203,8 @@ def _staged(
         return None
     many = (monoid.any_pivot or monoid.width > 2) and value.itemsize > 2
     halves = value.itemsize == 2 and not monoid.heavy
-    vector, apart = staged_columns(tuned(policy.FoldStaged()), plain(rows.columns), rows.vector, not many and value.itemsize < 8, halves)
+    spreads = value.itemsize < 8 and (not many or plain(rows.columns) == 3)
+    vector, apart = staged_columns(tuned(policy.FoldStaged()), plain(rows.columns), rows.vector, spreads, halves)
     plan = policy_of.fold_staged(value.name, vector, monoid, apart > 0)
     if isinstance(narrow, policy.FoldShortRuns) and not (monoid.any_pivot and rows.columns <= vector):
         return None
