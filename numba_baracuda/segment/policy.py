@@ -163,7 +163,8 @@ class FoldStaged(Policy):
     items_per_thread: int = compiled(4, (2, 4, 8))
     columns_per_thread: int = chosen(4, 1, 2, 4)  #: most columns of a thread
     halves_per_thread: int = chosen(9, 4, 8, 9)  #: the same of halves whose states are one scalar, so that what is done once for a run is little
-    few_columns: int = 16  #: columns of a row up to which a thread has one where rows are no vectors, not several that lie apart
+    #: Columns of a row up to which a thread has one where rows are no vectors, not several that lie apart; but of such halves it has several.
+    few_columns: int = 16
     wide_row_bytes: int = 256  #: rows of so many bytes are wide
     wide_halves_bytes: int = 128  #: the same of halves whose states are one scalar
     heavy_row_bytes: int = 128  #: bytes of a row from which states of several scalars are for short segments only

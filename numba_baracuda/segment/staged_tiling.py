@@ -25,11 +25,11 @@ def staged_columns(policy: FoldStaged, columns: int, vector: int, may_spread: bo
     """Columns of a lane of ``fold_staged`` where operands allow vectors of ``vector`` elements, and how far they lie apart, as they ``may``; or 0.
 
     Of many columns that are no vectors it has 4 or 3: as many as leave fewer lanes idle where a run is long, and shared by a power of two lanes. Of
-    ``halves`` whose states are one scalar it has more, and neighbours, so that one load of a word brings two, even where vectors have two. Of few it
-    has one, but all of three.
+    ``halves`` whose states are one scalar it has more, and neighbours, so that one load of a word brings two, even where vectors have two. Of few
+    others it has one, but all of three.
     """
-    most, short = (policy.halves_per_thread, 2) if halves else (policy.columns_per_thread, 1)
-    if vector > short or most < 3 or not may_spread or 3 != columns <= policy.few_columns:
+    most, short, few = (policy.halves_per_thread, 2, 0) if halves else (policy.columns_per_thread, 1, policy.few_columns)
+    if vector > short or most < 3 or not may_spread or 3 != columns <= few:
         return min(vector, most), 0
 
     def busy(count: int) -> float:

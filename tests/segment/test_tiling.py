@@ -104,6 +104,12 @@ def test_columns_of_a_lane_of_staged_rows() -> None:
     assert [staged_columns(plan, columns, vector, True) for columns, vector in ((48, 8), (50, 2), (9, 1), (3, 1))] == [(4, 0), (2, 0), (1, 0), (3, 1)]
     assert [staged_columns(plan, columns, vector, True, True) for columns, vector in ((48, 8), (36, 4), (50, 2))] == [(8, 0), (4, 0), (7, 1)]
     assert staged_columns(plan, 33, 1, False) == (1, 0)
+    assert [staged_columns(plan, columns, vector, True, True) for columns, vector in ((9, 1), (10, 2), (11, 1), (12, 4))] == [
+        (9, 1),
+        (5, 1),
+        (6, 1),
+        (4, 0),
+    ]
     for columns, halves in itertools.product(range(17, 128), (False, True)):
         count, apart = staged_columns(plan, columns, 1, True, halves)
         lanes = ceil_div(columns, count)
