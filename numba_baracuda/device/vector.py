@@ -20,6 +20,7 @@ the functions by their count. Source: PTX ISA, "Cache Operators", "ld", "ld.glob
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -48,13 +49,13 @@ def _local_pointer(context: Any, builder: Any, signature: Any, arguments: Any, o
     return address(context, builder, signature.args[2], arguments[2], types.int64, at)
 
 
-def _unpack(context: Any, builder: Any, signature: Any, arguments: Any, words: list[Any], packed: int) -> None:
-    """Registers into the local array."""
+def _unpack(context: Any, builder: Any, signature: Any, arguments: Any, words: list[Any], packed: int, count: int = 0) -> None:
+    """Registers into the local array: all that they hold, or the first ``count`` elements."""
     kind = context.get_data_type(signature.args[2].dtype)
     if packed > 1:
         # hides that these are parts of one load, a word of which NVVM for sm_100 would load again; ptxas drops the moves
         words = [assemble(builder, f"mov.b{word.type.width} $0, $1;", word.type, [word]) for word in words]
-    for k in range(len(words) * packed):
+    for k in range(count or len(words) * packed):
         value = words[k // packed]
         if packed > 1:
             bits = value.type.width // packed
@@ -183,6 +184,43 @@ load_1_shared, load_2_shared, load_4_shared, load_8_shared, load_16_shared = LOA
 store_1, store_2, store_4, store_8, store_16 = STORE.values()
 store_1_stream, store_2_stream, store_4_stream, store_8_stream, store_16_stream = STORE_STREAM.values()
 store_1_shared, store_2_shared, store_4_shared, store_8_shared, store_16_shared = STORE_SHARED.values()
+
+
+@functools.cache
+def load_halves(count: int) -> Any:
+    """``load(pointer, index, local, at, inside)``: copies ``count`` elements of 16 bits from shared memory, from any index on, to ``local``.
+
+    It loads the aligned words that they are in, and shifts these. Of the elements only the first ``inside``, one at least, have to be there: others
+    become any number, but their words must lie in shared memory, too. Any thread may call it alone; it orders nothing.
+    """
+    name = f"load_{count}_halves"
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        found = address(context, builder, signature.args[0], arguments[0], signature.args[1], arguments[1])
+        place = builder.ptrtoint(builder.addrspacecast(found, found.type.pointee.as_pointer(SHARED)), I32)
+        first = builder.inttoptr(builder.and_(place, I32(-4)), I32.as_pointer(SHARED))
+        loaded = [builder.load(builder.gep(first, [I32(k)]), align=4) for k in range(count // 2 + 1)]
+        # of a shift the low 5 bits count, here those of 0 or 16
+        shift, pairs = builder.shl(place, I32(3)), zip(loaded, [*loaded[1:], loaded[-1]], strict=True)
+        words = [assemble(builder, "shf.r.wrap.b32 $0, $1, $2, $3;", I32, [*pair, shift]) for pair in pairs]
+        _unpack(context, builder, signature, arguments, words, 2, count)
+        return context.get_dummy_value()
+
+    def body(pointer: Any, index: Any, local: Any, at: Any, inside: Any) -> Any:
+        signature = _check(name, 1, pointer, index, local, at)
+        if bits_of(pointer.dtype) != 16:
+            refuse(f"{name}: elements are {short(pointer.dtype)}, wants 16 bits")
+        return types.void(*signature.args, types.unliteral(inside)), codegen
+
+    made = define(name, ["pointer", "index", "local", "at", "inside"], body, load_halves.__doc__)
+
+    @means(made, lane=True)
+    def meaning(lane: Any, site: str, pointer: Any, index: int, local: Any, at: int, inside: int) -> None:
+        reached = pointer.expect_shared(site)
+        for k in range(count):
+            local.store(lane, at + k, reached.load(lane, index + min(k, inside - 1), site), site)
+
+    return made
 
 
 def _aligned_span(pointer: Any, first: Any, last: Any, count: Any) -> Any:

@@ -158,10 +158,13 @@ class FoldStaged(Policy):
     """
 
     threads_per_block: int = compiled(128, THREADS)
-    #: Rows that a thread loads from shared memory before it uses the first; half as many, of 16 bytes each, with sums about any pivot.
+    #: Rows that a thread loads from shared memory before it uses the first; half as many, of 16 bytes each, with sums about any pivot, and of halves
+    #: of many columns.
     items_per_thread: int = compiled(4, (2, 4, 8))
     columns_per_thread: int = chosen(4, 1, 2, 4)  #: most columns of a thread
-    few_columns: int = 16  #: columns of a row up to which a thread has one where rows are no vectors, not several that lie apart
+    halves_per_thread: int = chosen(9, 4, 8, 9)  #: the same of halves whose states are one scalar, so that what is done once for a run is little
+    #: Columns of a row up to which a thread has one where rows are no vectors, not several that lie apart; but of such halves it has several.
+    few_columns: int = 16
     wide_row_bytes: int = 256  #: rows of so many bytes are wide
     wide_halves_bytes: int = 128  #: the same of halves whose states are one scalar
     heavy_row_bytes: int = 128  #: bytes of a row from which states of several scalars are for short segments only

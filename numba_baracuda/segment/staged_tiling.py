@@ -21,21 +21,24 @@ def staged_rows(policy: FoldStaged, row_bytes: int, id_bytes: int, itemsize: int
     return min(most, max(1, share) * unit)
 
 
-def staged_columns(policy: FoldStaged, columns: int, vector: int, may_spread: bool) -> tuple[int, bool]:
-    """Columns of a lane of ``fold_staged`` where operands allow vectors of ``vector`` elements, and whether they lie apart, as they ``may``.
+def staged_columns(policy: FoldStaged, columns: int, vector: int, may_spread: bool, halves: bool = False) -> tuple[int, int]:
+    """Columns of a lane of ``fold_staged`` where operands allow vectors of ``vector`` elements, and how far they lie apart, as they ``may``; or 0.
 
-    Of many columns that are no vectors it has 4 or 3: as many as leave fewer lanes idle where a run is long, and shared by a power of two lanes.
+    Of many columns that are no vectors it has 4 or 3: as many as leave fewer lanes idle where a run is long, and shared by a power of two lanes. Of
+    ``halves`` whose states are one scalar it has more, and neighbours, so that one load of a word brings two, even where vectors have two. Of few
+    others it has one, but all of three.
     """
-    most = policy.columns_per_thread
-    if vector > 1 or most < 3 or not may_spread or columns <= policy.few_columns:
-        return min(vector, most), False
+    most, short, few = (policy.halves_per_thread, 2, 0) if halves else (policy.columns_per_thread, 1, policy.few_columns)
+    if vector > short or most < 3 or not may_spread or 3 != columns <= few:
+        return min(vector, most), 0
 
     def busy(count: int) -> float:
         lanes = ceil_div(columns, count)
         used = lanes << (32 // lanes).bit_length() - 1 if lanes <= 32 else lanes
         return columns * used / (count * lanes * ceil_div(used, 32) * 32)
 
-    return max((most, most - 1), key=busy), True
+    count = max(range(most, most // 2, -1), key=busy)
+    return count, 1 if halves else ceil_div(columns, count)
 
 
 def staged_bytes(policy: FoldStaged, stage: int, row_bytes: int, id_bytes: int, states_bytes: int) -> int:

@@ -12,9 +12,10 @@ from device_cases import ARCHITECTURES, code_of, emulated, everywhere
 from numba import cuda
 from numba.core.errors import NumbaError
 from numba.cuda import types
-from numba.cuda.types import CPointer, bfloat16, float32, float64, uint16
+from numba.cuda.types import CPointer, bfloat16, float32, float64, int32, uint16
 
 from numba_baracuda.device import LOAD_SHARED, STORE, await_copies, commit_copies, copy_async, load_4_shared, opaque_pointer, recast
+from numba_baracuda.device.vector import load_halves
 from numba_baracuda.emulator.emulator import Mode
 from numba_baracuda.emulator.memory import MemoryFault
 from numba_baracuda.emulator.races import Race
@@ -61,6 +62,35 @@ def test_what_is_waited_for_is_there(name: str, run: Any) -> None:
         y = np.zeros_like(x)
         run(staged(element, held, count, ahead), 1, THREADS, x, y)
         np.testing.assert_array_equal(y, x)
+
+
+def shifted(element: Any, count: int) -> Callable[..., None]:
+    """Each thread takes ``count`` elements of shared memory from one that is as far behind the first as it is itself, but at most to the last."""
+    load, size = load_halves(count), THREADS + 2
+
+    def kernel(x, y):
+        ring = opaque_pointer(cuda.shared.array(size, element, alignment=4))
+        batch = cuda.local.array(count, element)
+        mine = cuda.threadIdx.x
+        ring[mine] = x[mine]
+        cuda.syncthreads()
+        inside = min(int32(count), int32(THREADS - mine))
+        load(ring, mine, batch, 0, inside)
+        for k in range(inside):
+            y[mine * count + k] = batch[k]
+
+    return kernel
+
+
+@everywhere
+@pytest.mark.parametrize("name", ["float16", "uint16", "int16"])
+@pytest.mark.parametrize("count", [1, 2, 5, 8, 9])
+def test_halves_from_any_index(name: str, count: int, run: Any) -> None:
+    x = np.arange(7, 7 + THREADS).astype(name)
+    y = np.zeros(THREADS * count, name)
+    run(shifted(getattr(types, name), count), 1, THREADS, x, y)
+    places = np.arange(THREADS)[:, None] + np.arange(count)
+    np.testing.assert_array_equal(y.reshape(THREADS, count), np.where(places < THREADS, np.append(x, x)[places], 0))
 
 
 @emulated

@@ -101,12 +101,19 @@ def test_stages_are_shorter_where_rows_are_few() -> None:
 def test_columns_of_a_lane_of_staged_rows() -> None:
     """Lanes have all columns once, and few places behind a row's end; where a row is shared by lanes, half of a warp is busy at least."""
     plan = policy.FoldStaged()
-    assert [staged_columns(plan, columns, vector, True) for columns, vector in ((48, 8), (50, 2), (9, 1))] == [(4, False), (2, False), (1, False)]
-    assert staged_columns(plan, 33, 1, False) == (1, False)
-    for columns in range(17, 128):
-        count, apart = staged_columns(plan, columns, 1, True)
+    assert [staged_columns(plan, columns, vector, True) for columns, vector in ((48, 8), (50, 2), (9, 1), (3, 1))] == [(4, 0), (2, 0), (1, 0), (3, 1)]
+    assert [staged_columns(plan, columns, vector, True, True) for columns, vector in ((48, 8), (36, 4), (50, 2))] == [(8, 0), (4, 0), (7, 1)]
+    assert staged_columns(plan, 33, 1, False) == (1, 0)
+    assert [staged_columns(plan, columns, vector, True, True) for columns, vector in ((9, 1), (10, 2), (11, 1), (12, 4))] == [
+        (9, 1),
+        (5, 1),
+        (6, 1),
+        (4, 0),
+    ]
+    for columns, halves in itertools.product(range(17, 128), (False, True)):
+        count, apart = staged_columns(plan, columns, 1, True, halves)
         lanes = ceil_div(columns, count)
-        assert apart and count in (3, 4) and (count - 1) * lanes < columns <= count * lanes
+        assert apart == (1 if halves else lanes) and count in (range(5, 10) if halves else (3, 4)) and lanes * (count - 1) < columns <= count * lanes
         used = lanes << (32 // lanes).bit_length() - 1 if lanes <= 32 else lanes
         assert 2 * used >= 32 * ceil_div(used, 32)
 

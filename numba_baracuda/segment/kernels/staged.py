@@ -10,7 +10,7 @@ from ...core.dtypes import BY_NAME
 from ...device.build import opaque, pointer_at
 from ...device.order import start_number
 from ...device.stage import await_copies, commit_copies, copy_async
-from ...device.vector import LOAD_SHARED
+from ...device.vector import LOAD_SHARED, STORE_SHARED
 from ...kernels.elements import accumulator_type
 from ...runtime import jit
 from ...runtime.parameters import Ptr, Scalar
@@ -26,31 +26,29 @@ from .walk import run_walker_of
 
 #: bytes that ``copy_async`` copies
 _PIECE = 16
-#: ids that a lane looks at together
-_LOOKED_AT = 8
+#: ids that a lane looks at together, and where a lane has many columns, so that a stage has few rows
+_LOOKED_AT, _FEW_LOOKED_AT = 8, 4
 
 
 @jit.device
 def begin_copies(array: Any, first: Any, count: Any, size: Any, shared: Any, at: Any, lane: Any, lanes: Any) -> None:
     """This lane of ``lanes`` begins its part of a copy of ``count`` elements of ``size`` bytes from ``array[first]`` to ``shared[at]``.
 
-    Both are multiples of 16 bytes.
+    Both are multiples of 16 bytes. There are more lanes than elements in a piece.
     """
     each = _PIECE // size
-    turn = lanes * each
+    turn, rest = lanes * each, int32(count & (each - 1))
     source, target, left = int64(first + lane * each), int32(at + lane * each), int32(count - lane * each)
-    while left >= 3 * turn + each:
-        for k in range(4):
-            copy_async(array, source + k * turn, shared, target + k * turn)
-        source, target, left = source + 4 * turn, int32(target + 4 * turn), int32(left - 4 * turn)
     while left >= each:
-        copy_async(array, source, shared, target)
-        source, target, left = source + turn, int32(target + turn), int32(left - turn)
-    # the lane whose turn it is has what is left, less than a piece
-    if left > 0:
-        for k in range(each - 1):
-            if k < left:
-                shared[uint32(target + k)] = array[source + k]
+        # offsets from these are part of the instructions
+        near, place = pointer_at(array, source), pointer_at(shared, target)
+        for k in range(4):
+            if left >= k * turn + each:
+                copy_async(near, k * turn, place, k * turn)
+        source, target, left = source + 4 * turn, int32(target + 4 * turn), int32(opaque(left - 4 * turn))
+    # what is left, less than a piece
+    if lane < rest:
+        shared[uint32(at + count - rest + lane)] = array[first + count - rest + lane]
 
 
 @jit.kernel
@@ -68,9 +66,9 @@ def fold_staged(
 
     Constants and parameters as :mod:`.` lists them, where columns of input and output are contiguous, and rows of the input, too; and
 
-    * ``items_per_thread``: rows that a lane loads from shared memory before it uses the first
+    * ``items_per_thread``: rows that a lane loads from shared memory before it uses the first; half as many of many columns
     * ``fills``: whether empty segments get ``empty``
-    * ``apart``: how far the columns of a lane lie apart, which is ``width``; or 0 where they are neighbours
+    * ``apart``: how far the columns of a lane lie apart, which is ``width``; 1 where they are neighbours but no vector, 0 where they are a vector
     * ``other``: the second elements of a monoid of pairs, else any address
     * ``stage``: rows of a multiple of 16 bytes together, as are their ids
     * ``width``: lanes that have a row; ``reciprocal``: :func:`~..tiling.half_reciprocal_of` it
@@ -83,16 +81,20 @@ def fold_staged(
     open_run = open_run_of(monoid, value, vector, result, apart=apart)
     close_shared, run_scalars = open_run.close_shared, open_run.scalars
     properties = monoid_of(monoid)
-    crowded, paired, operands = properties.any_pivot and vector * size == 16, properties.pairs, 2 if properties.pairs else 1
-    walk = run_walker_of(monoid, value, vector, result, items_per_thread // 2 if crowded else items_per_thread, operands, apart > 0)
+    many, paired, operands = vector > FoldStaged.columns_per_thread, properties.pairs, 2 if properties.pairs else 1
+    crowded = many or (properties.any_pivot and vector * size == 16)
+    batch_rows = items_per_thread // 2 if crowded else items_per_thread
+    loose = apart == 1 and size == 2
+    walk = run_walker_of(monoid, value, vector, result, batch_rows, operands, apart > 0 and not loose, loose=loose)
     save_edge, save_last_edge, combine_edges = edge_functions_of(monoid, value, vector, result, apart=apart)
     finish_runs = run_finisher_of(monoid, value, vector, result, apart=apart)
     fill_short_gap, fill_between = short_gap_fillers(index, result, vector, fold.store_vector, apart, fills)
-    together = 1 if apart else vector
-    fill_long_gaps = gap_filler(result, together, 1, threads_per_block, fold.store_vector)
+    together = 1 if apart > 1 else vector
+    fill_long_gaps = gap_filler(result, 1 if apart else vector, 1, threads_per_block, fold.store_vector)
     await_stage = await_copies(0)
-    last_id, unsigned, wide_ids, each = last_id_of(index), jit.SCALARS["u" + index[1:]], BY_NAME[index].vector, _LOOKED_AT
-    load_bound = load_id = LOAD_SHARED[1]
+    last_id, unsigned, wide_ids, each = last_id_of(index), jit.SCALARS["u" + index[1:]], BY_NAME[index].vector, _FEW_LOOKED_AT if many else _LOOKED_AT
+    load_bound = load_id = load_state = LOAD_SHARED[1]
+    store_state = STORE_SHARED[1]
     load_ids, heads_among, number_bits = LOAD_SHARED[wide_ids], heads_behind(each), each.bit_length()
     warps, state_size = threads_per_block // 32, state_type.bitwidth // 8
     edges = 2 * warps
@@ -133,6 +135,7 @@ def fold_staged(
         first_state = int32(states_at // state_size)
         leading, last, up_to = int32(2 * warp), index_type(opaque(last_id(segments))), int32((2 << lane) - 1)
         opened = int32(first_state + (leading + 1) * wide * scalars)
+        held_states = pointer_at(shared_states, opened)
         most = unsigned(unsigned(last) + unsigned(1))
         first = (block * warps + warp) * tile
         # from lane 0, which keeps the compiler from computing it anew wherever it is used; so are other numbers below
@@ -210,7 +213,7 @@ def fold_staged(
                 left = int32(uint32(end - begin + shares - 1 - share) >> uint32(level)) if active else int32(0)
                 skipped = share if left > 0 else int32(0)
                 at, here = int32((begin + skipped) * row_size + column * together), first + position + begin + share
-                walk(run, held, held, at, at + other_rows, apart, int32(row_size - column - 1), row_step, left, here, level)
+                walk(run, held, held, at, at + other_rows, apart, int32(row_size - column * together - 1), row_step, left, here, level)
                 close_shared(run, share, shares, left, int32(end - begin), states)
                 its_rows = int32(end - begin)
                 # only these lanes may have the first or the last run of the stage
@@ -218,13 +221,13 @@ def fold_staged(
                     owner = active and share == 0
                     if owner and number == 0:
                         for k in range(scalars):
-                            scratch[k] = shared_states[uint32(opened + column + k * wide)]
+                            load_state(held_states, column + k * wide, scratch, k)
                         combine_left(states, scratch)
                         its_rows = int32(its_rows + position - begun)
                     cuda.syncwarp()
                     if owner and number == heads:
                         for k in range(scalars):
-                            shared_states[uint32(opened + column + k * wide)] = states[k]
+                            store_state(held_states, column + k * wide, states, k)
                     elif owner and number == 0 and edge == leading:
                         save_edge(edge_ids, edge_counts, shared_states, edge, first_state, wide, column, clamp(current, segments), its_rows, states)
                         its_rows = int32(0)

@@ -202,14 +202,16 @@ def _staged(
     if not (direct and flat) or (narrow and monoid.pivot_terms == ""):
         return None
     many = (monoid.any_pivot or monoid.width > 2) and value.itemsize > 2
-    vector, apart = staged_columns(tuned(policy.FoldStaged()), plain(rows.columns), rows.vector, not many and value.itemsize < 8)
-    plan = policy_of.fold_staged(value.name, vector, monoid, apart)
+    halves = value.itemsize == 2 and not monoid.heavy
+    spreads = value.itemsize < 8 and (not many or plain(rows.columns) == 3)
+    vector, apart = staged_columns(tuned(policy.FoldStaged()), plain(rows.columns), rows.vector, spreads, halves)
+    plan = policy_of.fold_staged(value.name, vector, monoid, apart > 0)
     if isinstance(narrow, policy.FoldShortRuns) and not (monoid.any_pivot and rows.columns <= vector):
         return None
     row_bytes, id_bytes = plain(descriptor.row_size) * (2 if fold.other else 1), BY_NAME[order.index].itemsize
     width = ceil_div(rows.columns, vector)
     stage = staged_rows(plan, row_bytes, id_bytes, value.itemsize, descriptor.num_inputs, target.multiprocessors)
-    fits = row_bytes < plan.wide_row_bytes and _stages_pay(plan, descriptor, monoid, apart)
+    fits = row_bytes < plan.wide_row_bytes and _stages_pay(plan, descriptor, monoid, apart > 0)
     if many and rows.vector < value.vector:
         fits = fits or width <= plan.max_vectors
     if not (fits and stage):
@@ -218,7 +220,7 @@ def _staged(
     status = status_slot(descriptor.num_inputs, tiling.row_blocks, plain(width), vector, monoid, fold.state_of(value.name))
     spec = kernel_spec(
         "fold_staged", tiling.threads, plan.min_blocks_per_multiprocessor, monoid=monoid.name, value=descriptor.element, result=fold.result,
-        index=order.index, vector=vector, apart=plain(width) if apart else 0, fills=fold.fills, guarded=fold.guarded, looks_back=bool(status),
+        index=order.index, vector=vector, apart=apart, fills=fold.fills, guarded=fold.guarded, looks_back=bool(status),
         **constants(plan),
     )  # fmt: skip
     arguments = _arguments(descriptor, target, fold, tiling, status) | {
