@@ -19,12 +19,13 @@ from ..policy import FoldAndBroadcast
 from ..tiling import THREADS, Tiling
 from .common import half_row_of
 from .held_runs import NO_RUN, far_storer_of, held_given_of, run_folder_of
+from .in_place import replacer_of, rows_storer_of
 from .staged import begin_copies
 
 
 @jit.kernel
 def fold_and_broadcast_runs(
-    *, gradient: str, value: str, index: str, vector: int, unit: int,
+    *, gradient: str, value: str, index: str, vector: int, unit: int, in_place: bool,
     threads_per_block: int = FoldAndBroadcast.threads_per_block, items_per_thread: int = FoldAndBroadcast.items_per_thread,
 ) -> Any:  # fmt: skip
     """What :func:`broadcast_to_rows` stores after a fold by :func:`fold_tiles`, for ids in order, in one launch.
@@ -32,21 +33,25 @@ def fold_and_broadcast_runs(
     A block takes the runs that begin among the ``tile`` rows of its tile. It looks at ``room`` rows at a time, from the first row that is not done
     on, lists where runs begin among them, and copies up to ``most`` that end there to shared memory, by 16 bytes. Then each lane folds ``vector``
     columns of a run, or of every 2ⁿ-th row of it where runs are few, and such lanes combine their states in a tree; what elements are given of that
-    goes to shared memory, too, and the block stores what becomes of the rows. A run of more than ``room`` rows is read twice from global memory, the
-    second time from the caches. Does nothing where ``guard[0]`` is not 0: :func:`find_long_run` has found a run for which a block alone would take
-    too long. Dynamic shared memory: see :func:`~..staged_tiling.held_bytes`. Bytes: rows · (columns · value of each operand + index) read, and
-    rows · columns · value written.
+    goes to shared memory, too, and the block stores what becomes of the rows. ``in_place`` a lane walks its rows twice, to choose pivots and to add up,
+    and then replaces them. A run of more than ``room`` rows is read twice from global memory, the second time from the caches. Does nothing where
+    ``guard[0]`` is not 0: :func:`find_long_run` has found a run for which a block alone would take too long. Dynamic shared memory: see
+    :func:`~..staged_tiling.held_bytes`. Bytes: rows · (columns · value of each operand + index) read, and rows · columns · value written.
 
     Constants and parameters as :mod:`.` lists them, and ``x``, ``w``, ``g`` and ``y`` as in :func:`broadcast_to_rows`, all contiguous, as are ids;
 
     * ``items_per_thread``: rows that a lane loads before it uses the first
+    * ``in_place``: with a fold about a pivot that elements choose
     * ``unit``: elements of a row that a thread stores at a time, of which rows are a multiple
     * ``room``: less than ``threads_per_block``
     * ``width``: lanes that have a row; ``reciprocal`` and ``row_reciprocal``: :func:`~..tiling.half_reciprocal_of` it, and of ``columns``
     """
     element, wide, grad, threads = jit.SCALARS[value], accumulator_type(value), GRADIENTS[gradient], threads_per_block
     size, piece, has_w = BY_NAME[value].itemsize, BY_NAME[value].vector, len(grad.rows) > 1
-    fold_run, fold_far = (run_folder_of(gradient, value, vector, items_per_thread, shared) for shared in (True, False))
+    settled = grad.settled if in_place and grad.settled else gradient
+    fold_run = run_folder_of(settled, value, vector, items_per_thread, True, in_place)
+    fold_far = run_folder_of(gradient, value, vector, items_per_thread, False)
+    replace, store_rows, has_segments = replacer_of(settled, value, vector, items_per_thread), rows_storer_of(value, threads), len(grad.segments) > 0
     keep, store_held = held_given_of(gradient, value, vector, unit, threads)
     store_far = far_storer_of(gradient, value, vector, items_per_thread)
     await_rows, given_size, wide_size = await_copies(0), 4 * vector, accumulator_type(value).bitwidth // 8
@@ -144,21 +149,32 @@ def fold_and_broadcast_runs(
                     active = number < runs
                     number, column = (number if active else int32(0)), (int32(taken - number * wide_row) * vector if active else int32(0))
                     begin = int32(begins[uint32(number)])
-                    length, segment = int32(begins[uint32(number + 1)] - begin), int64(ids[position + begin])
-                    segment = segment if 0 <= segment < segments else int64(-1)
+                    length, segment = int32(begins[uint32(number + 1)] - begin), int64(-1)
+                    if has_segments:
+                        segment = int64(ids[position + begin])
+                        segment = segment if 0 <= segment < segments else int64(-1)
+                    elif run_of[uint32(begin)] != NO_RUN:
+                        segment = int64(0)
                     at = int32(shift + int32(begin - low) * pitch + column)
                     fold_run(
                         staged, staged, at, int32(w_at + at), pitch, share, level, length if active else int32(0), position + begin,
                         segment, g, y, segment * columns + column, correction, given,
                     )  # fmt: skip
-                    if active and share == 0 and segment >= 0:
+                    if in_place:
+                        own = int32(share * pitch)
+                        left = int32(uint32((length if active else int32(0)) + int32(1 << level) - 1 - share) >> uint32(level))
+                        replace(staged, int32(at + own), int32(w_at + at + own), int32(pitch << level), left, segment >= 0, given)
+                    elif active and share == 0 and segment >= 0:
                         keep(held, int32(held_at + number * pitch + column), step, given)
                     turn = int32(opaque(turn + threads))
                 cuda.syncthreads()
-                store_held(
-                    staged, shift, int32(w_at + shift), held, held_at, step, pointer_at(run_of, low), pitch, row_reciprocal, elements, output, first,
-                    thread,
-                )  # fmt: skip
+                if in_place:
+                    store_rows(staged, shift, int32(shift + elements), output, base, thread)
+                else:
+                    store_held(
+                        staged, shift, int32(w_at + shift), held, held_at, step, pointer_at(run_of, low), pitch, row_reciprocal, elements, output,
+                        first, thread,
+                    )  # fmt: skip
                 position = position + end
 
     return fold_and_broadcast_runs
