@@ -154,7 +154,7 @@ def fold_and_broadcast(target: Target, value: str, monoid: KernelMonoid, in_plac
     plan = tuned(FoldAndBroadcast(min_blocks_per_multiprocessor=0 if _beyond(target) else blocks))
     if odd:
         return replace(plan, threads_per_block=plan.odd_threads, held_bytes=plan.most_held_bytes, narrow_row_bytes=plan.narrow_odd_bytes)
-    return replace(plan, narrow_row_bytes=plan.narrow_halves_bytes) if in_place else plan
+    return replace(plan, held_bytes=plan.held_halves_bytes, narrow_row_bytes=plan.narrow_halves_bytes) if in_place else plan
 
 
 def fold_and_broadcast_staged(target: Target, value: str, monoid: KernelMonoid) -> FoldAndBroadcastStaged:

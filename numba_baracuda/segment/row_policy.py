@@ -114,8 +114,9 @@ class FoldAndBroadcast(Policy):
     held_segments: int = 3  #: segments of as many rows as the mean that a block holds at least
     long_bytes: int = 512 << 10  #: with an id of so many bytes of rows, or twice as many, a block would take too long, and other launches do the work
     narrow_row_bytes: int = 96  #: bytes of a row, of all operands, up to which it is narrow
-    narrow_halves_bytes: int = 64  #: the same of halves that are replaced in shared memory
-    narrow_odd_bytes: int = 256  #: the same of rows that are no vectors
+    held_halves_bytes: int = 40 << 10  #: ``held_bytes`` of halves that are replaced in shared memory
+    narrow_halves_bytes: int = 64  #: ``narrow_row_bytes`` of these
+    narrow_odd_bytes: int = 256  #: ``narrow_row_bytes`` of rows that are no vectors
     odd_threads: int = 512  #: ``threads_per_block`` of rows that are no vectors
     vector_bytes: int = chosen(8, 4, 8, 16)  #: of a vector of a thread at most
     min_blocks_per_multiprocessor: int = 0

@@ -277,7 +277,7 @@ def test_states_of_short_runs_fit() -> None:
 def test_segments_that_a_block_holds(row_bytes: int, given_bytes: int, segments: int) -> None:
     """A tile leaves room for one and a half segments behind it; rows and what is given take little more than they may, or nothing is held."""
     plan, rows = policy.FoldAndBroadcast(), 1 << 20
-    tile, room, most = held_rows(plan, row_bytes, given_bytes, rows, segments)
+    tile, room, most = held_rows(plan, row_bytes, given_bytes, rows, segments, plan.threads_per_block - 1)
     fits = 3 * rows // segments * row_bytes < 0.5 * plan.most_held_bytes and 3 * rows // segments < plan.threads_per_block
     assert room or not fits
     if room:

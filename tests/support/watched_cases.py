@@ -113,8 +113,9 @@ def fold(
         if carries is not None:
             combined, back = using(FoldCarries, **carries), using(FoldLookback, max_status_bytes=1)
         once = using(
-            FoldAndBroadcast, threads_per_block=64, odd_threads=64, min_bytes=1, narrow_row_bytes=1, held_bytes=held, most_held_bytes=held,
-            long_bytes=at_once, **dict.fromkeys(("narrow_halves_bytes", "narrow_odd_bytes"), 1 << 20 if narrow_stage else 1),
+            FoldAndBroadcast, threads_per_block=64, odd_threads=96, min_bytes=1, narrow_row_bytes=1, long_bytes=at_once,
+            **dict.fromkeys(("held_bytes", "held_halves_bytes", "most_held_bytes"), held),
+            **dict.fromkeys(("narrow_halves_bytes", "narrow_odd_bytes"), 1 << 20 if narrow_stage else 1),
         )  # fmt: skip
         narrow_stages = using(
             FoldAndBroadcastStaged, threads_per_block=narrow_threads, stage_bytes=narrow_stage or 1, long_rows=16, min_segment_rows=0.0,

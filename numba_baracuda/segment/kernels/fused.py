@@ -3,7 +3,7 @@
 from typing import Any
 
 from numba import cuda
-from numba.cuda.types import int32, int64, uint16, uint32
+from numba.cuda.types import boolean, int32, int64, uint16, uint32
 
 from ...algebra.gradients import GRADIENTS
 from ...core.axes import ceil_div
@@ -25,7 +25,7 @@ from .staged import begin_copies
 
 @jit.kernel
 def fold_and_broadcast_runs(
-    *, gradient: str, value: str, index: str, vector: int, unit: int, in_place: bool,
+    *, gradient: str, value: str, index: str, vector: int, unit: int, in_place: bool, rows_per_thread: int,
     threads_per_block: int = FoldAndBroadcast.threads_per_block, items_per_thread: int = FoldAndBroadcast.items_per_thread,
 ) -> Any:  # fmt: skip
     """What :func:`broadcast_to_rows` stores after a fold by :func:`fold_tiles`, for ids in order, in one launch.
@@ -33,8 +33,8 @@ def fold_and_broadcast_runs(
     A block takes the runs that begin among the ``tile`` rows of its tile. It looks at ``room`` rows at a time, from the first row that is not done
     on, lists where runs begin among them, and copies up to ``most`` that end there to shared memory, by 16 bytes. Then each lane folds ``vector``
     columns of a run, or of every 2ⁿ-th row of it where runs are few, and such lanes combine their states in a tree; what elements are given of that
-    goes to shared memory, too, and the block stores what becomes of the rows. ``in_place`` a lane walks its rows twice, to choose pivots and to add up,
-    and then replaces them. A run of more than ``room`` rows is read twice from global memory, the second time from the caches. Does nothing where
+    goes to shared memory, too, and the block stores what becomes of the rows. ``in_place`` a lane walks its rows twice, to choose pivots and to add
+    up, and then replaces them. A run of more than ``room`` rows is read twice from global memory, the second time from the caches. Does nothing where
     ``guard[0]`` is not 0: :func:`find_long_run` has found a run for which a block alone would take too long. Dynamic shared memory: see
     :func:`~..staged_tiling.held_bytes`. Bytes: rows · (columns · value of each operand + index) read, and rows · columns · value written.
 
@@ -43,7 +43,7 @@ def fold_and_broadcast_runs(
     * ``items_per_thread``: rows that a lane loads before it uses the first
     * ``in_place``: with a fold about a pivot that elements choose
     * ``unit``: elements of a row that a thread stores at a time, of which rows are a multiple
-    * ``room``: less than ``threads_per_block``
+    * ``rows_per_thread``: rows among which a thread looks for heads; ``room`` is less than all threads have
     * ``width``: lanes that have a row; ``reciprocal`` and ``row_reciprocal``: :func:`~..tiling.half_reciprocal_of` it, and of ``columns``
     """
     element, wide, grad, threads = jit.SCALARS[value], accumulator_type(value), GRADIENTS[gradient], threads_per_block
@@ -56,6 +56,7 @@ def fold_and_broadcast_runs(
     store_far = far_storer_of(gradient, value, vector, items_per_thread)
     await_rows, given_size, wide_size = await_copies(0), 4 * vector, accumulator_type(value).bitwidth // 8
     warps, free_bits, half, load_counts = threads // 32, 32 - (threads - 1).bit_length(), (1 << 16) - 1, LOAD_SHARED[1]
+    votes_size, reach = rows_per_thread * warps, rows_per_thread * threads
 
     @jit.device
     def level_of(items: Any) -> Any:
@@ -69,11 +70,12 @@ def fold_and_broadcast_runs(
     ) -> None:  # fmt: skip
         staged = cuda.shared.array(0, element)
         held = cuda.shared.array(0, wide)
-        counts = cuda.shared.array(warps, int32)
-        begins = cuda.shared.array(threads, uint16)
-        run_of = cuda.shared.array(threads, uint16)
+        counts = cuda.shared.array(votes_size, int32)
+        begins = cuda.shared.array(reach, uint16)
+        run_of = cuda.shared.array(reach, uint16)
         given = cuda.local.array(given_size, wide)
-        count_of = cuda.local.array(1, int32)
+        count_of, votes = cuda.local.array(1, int32), cuda.local.array(rows_per_thread, int32)
+        known, numbers = cuda.local.array(rows_per_thread, boolean), cuda.local.array(rows_per_thread, int32)
         if guard[0] != 0:
             return
         thread, lane, warp, pitch, wide_row = int32(cuda.threadIdx.x), int32(cuda.laneid), int32(cuda.threadIdx.x >> 5), int32(columns), int32(width)
@@ -84,27 +86,34 @@ def fold_and_broadcast_runs(
         held_at, step = int32(int32(w_at * (2 if has_w else 1)) * size // wide_size), int32(int32(most) * pitch)
         while position < stop or begun >= 0:
             # heads, rows whose id differs from the one before, among the next rows and the one behind them, or behind all
-            count, row, head, known = int32(min(room, rows - position)), position + thread, False, False
-            if thread <= count:
-                head = row == rows
-                if not head:
-                    own = ids[row]
-                    head, known = row == 0 or own != ids[row - 1], 0 <= own < segments
-            vote, own_vote = int32(cuda.ballot_sync(-1, head)), int32(cuda.ballot_sync(-1, head and row < stop))
-            if lane == 0:
-                counts[warp] = int32(cuda.popc(vote) + (cuda.popc(own_vote) << 16))
+            count = int32(min(room, rows - position))
+            for u in range(rows_per_thread):
+                ahead = int32(thread + u * threads)
+                row, head, known[u] = position + ahead, False, False
+                if ahead <= count:
+                    head = row == rows
+                    if not head:
+                        own = ids[row]
+                        head, known[u] = row == 0 or own != ids[row - 1], 0 <= own < segments
+                votes[u], own_vote = int32(cuda.ballot_sync(-1, head)), int32(cuda.ballot_sync(-1, head and row < stop))
+                numbers[u] = int32(cuda.popc(int32(votes[u] & int32((2 << lane) - 1))) - 1)
+                if lane == 0:
+                    counts[u * warps + warp] = int32(cuda.popc(votes[u]) + (cuda.popc(own_vote) << 16))
             cuda.syncthreads()
-            number, found, runs = int32(cuda.popc(int32(vote & int32((2 << lane) - 1))) - 1), int32(0), int32(0)
-            for k in range(warps):
+            found = int32(0)
+            for k in range(votes_size):
                 load_counts(counts, k, count_of, 0)
                 found = int32(found + count_of[0])
-                if k < warp:
-                    number = int32(number + (count_of[0] & half))
+                for u in range(k // warps, rows_per_thread):
+                    if u > k // warps or k % warps < warp:
+                        numbers[u] = int32(numbers[u] + (count_of[0] & half))
             runs, found = int32(found >> 16), int32(found & half)
-            if head:
-                begins[uint32(number)] = uint16(thread)
-            if thread < count:
-                run_of[thread] = uint16(number if known else NO_RUN)
+            for u in range(rows_per_thread):
+                ahead = int32(thread + u * threads)
+                if votes[u] >> lane & 1 != 0:
+                    begins[uint32(numbers[u])] = uint16(ahead)
+                if ahead < count:
+                    run_of[uint32(ahead)] = uint16(numbers[u] if known[u] else NO_RUN)
             cuda.syncthreads()
             low = int32(begins[0]) if found > 0 else int32(0)
             if begun >= 0 and found == 0:

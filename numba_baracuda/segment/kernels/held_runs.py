@@ -56,10 +56,9 @@ def run_folder_of(gradient: str, value: str, vector: int, rows: int, shared: boo
         folded, some_g, some_y = cuda.local.array(results_size, wide), cuda.local.array(vector, element), cuda.local.array(vector, element)
         shares = int32(1 << level)
         left, row_step = int32(uint32(length + shares - 1 - share) >> uint32(level)), int32(row_size << level)
-        if (has_g or has_y) and segment >= 0:
+        if has_g and segment >= 0:
             for v in range(vector):
-                if has_g:
-                    some_g[v] = g[place + v]
+                some_g[v] = g[place + v]
                 if has_y:
                     some_y[v] = y[place + v]
         at, w_at = int32(at + share * row_size), int32(w_at + share * row_size)
@@ -77,7 +76,8 @@ def run_folder_of(gradient: str, value: str, vector: int, rows: int, shared: boo
         if level > 0 and not about_pivots:
             for k in range(results_size):
                 folded[k] = cuda.shfl_sync(-1, folded[k], int32(cuda.laneid) - share)
-        if segment >= 0:
+        # whatever the segment, where that costs no load: what was given before need not be kept
+        if not has_g or segment >= 0:
             for v in range(vector):
                 q = folded[v * results + 1] if results > 1 else wide(0)
                 put(given, 4 * v, 1, prepare(some_g, some_y, v, folded[v * results], q))

@@ -80,13 +80,17 @@ def _held(descriptor: SegmentDescriptor, target: Target, gradient: Gradient, ord
     row_bytes, given_bytes = plain(descriptor.row_size) * len(gradient.rows), columns * given * BY_NAME[value.accumulator].itemsize
     if row_bytes <= plan.narrow_row_bytes or (unit == 1 and not in_place):
         return None
-    tile, room, most = held_rows(plan, row_bytes, given_bytes, descriptor.num_inputs, descriptor.num_segments)
+    each = 2 if in_place and plan.held_bytes >= row_bytes * plan.threads_per_block else 1
+    tile, room, most = held_rows(
+        plan, row_bytes, given_bytes, descriptor.num_inputs, descriptor.num_segments, each * plan.threads_per_block - 1
+    )  # fmt: skip
     if not room:
         return None
     vector = min(unit, max(1, plan.vector_bytes // value.itemsize))
     spec = kernel_spec(
         "fold_and_broadcast_runs", plan.threads_per_block, plan.min_blocks_per_multiprocessor, gradient=gradient.name, value=value.name,
-        index=order.index, vector=vector, unit=unit, in_place=in_place, **constants(plan),
+        index=order.index, vector=vector, unit=unit, in_place=in_place,
+        rows_per_thread=each, **constants(plan) | {"threads_per_block": plan.threads_per_block},
     )  # fmt: skip
     width = columns // vector
     arguments |= {
