@@ -71,13 +71,15 @@ def settled_terms(kind: Any) -> Any:
     about different pivots do not meet; subnormal results of halves stay. With pivots of 2¹⁷ and more the factor is 1: halves that are not the pivot
     are less by 512, for which the term is 0.
     """
-    slope, shift, far = kind(_LOG2_E), kind(10), kind(2.0**17)
+    shift, far, rest = kind(10), kind(2.0**17), kind(_LOG2_E - 1)
 
     @jit.device
     def pivot_terms(x: Any, pivot: Any, one: Any) -> Any:
         near = abs(pivot) < far
-        start = multiply_add(-slope, pivot, shift) if near else -pivot
-        return exp2_approx(multiply_add(x, slope if near else one, start)), one - one
+        # by arithmetic, or ptxas would choose between the constants anew for each element
+        slope = multiply_add(one if near else one - one, rest, one)
+        start = multiply_add(-slope, pivot, shift if near else one - one)
+        return exp2_approx(multiply_add(x, slope, start)), one - one
 
     return pivot_terms
 

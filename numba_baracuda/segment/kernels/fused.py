@@ -56,7 +56,7 @@ def fold_and_broadcast_runs(
     store_far = far_storer_of(gradient, value, vector, items_per_thread)
     await_rows, given_size, wide_size = await_copies(0), 4 * vector, accumulator_type(value).bitwidth // 8
     warps, free_bits, half, load_counts = threads // 32, 32 - (threads - 1).bit_length(), (1 << 16) - 1, LOAD_SHARED[1]
-    votes_size, reach = rows_per_thread * warps, rows_per_thread * threads
+    votes_size, reach, unsigned = rows_per_thread * warps, rows_per_thread * threads, jit.SCALARS["u" + index[1:]]
 
     @jit.device
     def level_of(items: Any) -> Any:
@@ -86,26 +86,28 @@ def fold_and_broadcast_runs(
         held_at, step = int32(int32(w_at * (2 if has_w else 1)) * size // wide_size), int32(int32(most) * pitch)
         while position < stop or begun >= 0:
             # heads, rows whose id differs from the one before, among the next rows and the one behind them, or behind all
-            count = int32(min(room, rows - position))
+            rest, inside = int32(min(rows - position, int64(reach))), int32(max(min(stop - position, int64(reach)), int64(0)))
+            count = int32(min(int32(room), rest))
             for u in range(rows_per_thread):
-                ahead = int32(thread + u * threads)
-                row, head, known[u] = position + ahead, False, False
+                ahead, head, known[u] = int32(thread + u * threads), False, False
                 if ahead <= count:
-                    head = row == rows
+                    head = ahead == rest
                     if not head:
+                        row = position + ahead
                         own = ids[row]
-                        head, known[u] = row == 0 or own != ids[row - 1], 0 <= own < segments
-                votes[u], own_vote = int32(cuda.ballot_sync(-1, head)), int32(cuda.ballot_sync(-1, head and row < stop))
+                        head, known[u] = row == 0 or own != ids[row - 1], unsigned(own) < unsigned(segments)
+                votes[u], own_vote = int32(cuda.ballot_sync(-1, head)), int32(cuda.ballot_sync(-1, head and ahead < inside))
                 numbers[u] = int32(cuda.popc(int32(votes[u] & int32((2 << lane) - 1))) - 1)
                 if lane == 0:
                     counts[u * warps + warp] = int32(cuda.popc(votes[u]) + (cuda.popc(own_vote) << 16))
             cuda.syncthreads()
             found = int32(0)
-            for k in range(votes_size):
-                load_counts(counts, k, count_of, 0)
-                found = int32(found + count_of[0])
-                for u in range(k // warps, rows_per_thread):
-                    if u > k // warps or k % warps < warp:
+            for u in range(rows_per_thread):
+                numbers[u] = int32(numbers[u] + (found & half))
+                for k in range(warps):
+                    load_counts(counts, u * warps + k, count_of, 0)
+                    found = int32(found + count_of[0])
+                    if k < warp:
                         numbers[u] = int32(numbers[u] + (count_of[0] & half))
             runs, found = int32(found >> 16), int32(found & half)
             for u in range(rows_per_thread):
