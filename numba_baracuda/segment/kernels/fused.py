@@ -3,7 +3,7 @@
 from typing import Any
 
 from numba import cuda
-from numba.cuda.types import boolean, int32, int64, uint16, uint32
+from numba.cuda.types import int32, int64, uint16, uint32
 
 from ...algebra.gradients import GRADIENTS
 from ...core.axes import ceil_div
@@ -57,6 +57,7 @@ def fold_and_broadcast_runs(
     await_rows, given_size, wide_size = await_copies(0), 4 * vector, accumulator_type(value).bitwidth // 8
     warps, free_bits, half, load_counts = threads // 32, 32 - (threads - 1).bit_length(), (1 << 16) - 1, LOAD_SHARED[1]
     votes_size, reach, unsigned = rows_per_thread * warps, rows_per_thread * threads, jit.SCALARS["u" + index[1:]]
+    index_type = jit.SCALARS[index]
 
     @jit.device
     def level_of(items: Any) -> Any:
@@ -75,7 +76,8 @@ def fold_and_broadcast_runs(
         run_of = cuda.shared.array(reach, uint16)
         given = cuda.local.array(given_size, wide)
         count_of, votes = cuda.local.array(1, int32), cuda.local.array(rows_per_thread, int32)
-        known, numbers = cuda.local.array(rows_per_thread, boolean), cuda.local.array(rows_per_thread, int32)
+        own_votes, numbers = cuda.local.array(rows_per_thread, int32), cuda.local.array(rows_per_thread, int32)
+        own_ids, ids_before = cuda.local.array(rows_per_thread, index_type), cuda.local.array(rows_per_thread, index_type)
         if guard[0] != 0:
             return
         thread, lane, warp, pitch, wide_row = int32(cuda.threadIdx.x), int32(cuda.laneid), int32(cuda.threadIdx.x >> 5), int32(columns), int32(width)
@@ -88,18 +90,18 @@ def fold_and_broadcast_runs(
             # heads, rows whose id differs from the one before, among the next rows and the one behind them, or behind all
             rest, inside = int32(min(rows - position, int64(reach))), int32(max(min(stop - position, int64(reach)), int64(0)))
             count = int32(min(int32(room), rest))
+            last = int32(min(count, int32(rest - 1)))
             for u in range(rows_per_thread):
-                ahead, head, known[u] = int32(thread + u * threads), False, False
-                if ahead <= count:
-                    head = ahead == rest
-                    if not head:
-                        row = position + ahead
-                        own = ids[row]
-                        head, known[u] = row == 0 or own != ids[row - 1], unsigned(own) < unsigned(segments)
-                votes[u], own_vote = int32(cuda.ballot_sync(-1, head)), int32(cuda.ballot_sync(-1, head and ahead < inside))
+                row = position + int32(min(int32(thread + u * threads), last))
+                own_ids[u], ids_before[u] = ids[row], ids[max(row - 1, int64(0))]
+            for u in range(rows_per_thread):
+                ahead = int32(thread + u * threads)
+                head = ahead <= count and (ahead == rest or own_ids[u] != ids_before[u] or position + ahead == 0)
+                votes[u], own_votes[u] = int32(cuda.ballot_sync(-1, head)), int32(cuda.ballot_sync(-1, head and ahead < inside))
                 numbers[u] = int32(cuda.popc(int32(votes[u] & int32((2 << lane) - 1))) - 1)
-                if lane == 0:
-                    counts[u * warps + warp] = int32(cuda.popc(votes[u]) + (cuda.popc(own_vote) << 16))
+            if lane == 0:
+                for u in range(rows_per_thread):
+                    counts[u * warps + warp] = int32(cuda.popc(votes[u]) + (cuda.popc(own_votes[u]) << 16))
             cuda.syncthreads()
             found = int32(0)
             for u in range(rows_per_thread):
@@ -115,7 +117,7 @@ def fold_and_broadcast_runs(
                 if votes[u] >> lane & 1 != 0:
                     begins[uint32(numbers[u])] = uint16(ahead)
                 if ahead < count:
-                    run_of[uint32(ahead)] = uint16(numbers[u] if known[u] else NO_RUN)
+                    run_of[uint32(ahead)] = uint16(numbers[u] if unsigned(own_ids[u]) < unsigned(segments) else NO_RUN)
             cuda.syncthreads()
             low = int32(begins[0]) if found > 0 else int32(0)
             if begun >= 0 and found == 0:
