@@ -78,12 +78,11 @@ def _held(descriptor: SegmentDescriptor, target: Target, gradient: Gradient, ord
     unit, given = vector_for(value.itemsize, columns), 0 if in_place else len(gradient.given)
     plan = policy_of.fold_and_broadcast(target, descriptor.element, monoid_of(gradient.fold), in_place, unit == 1)
     row_bytes, given_bytes = plain(descriptor.row_size) * len(gradient.rows), columns * given * BY_NAME[value.accumulator].itemsize
-    if row_bytes <= plan.narrow_row_bytes or (unit == 1 and not in_place):
+    n, segments = descriptor.num_inputs, descriptor.num_segments
+    if row_bytes <= plan.narrow_row_bytes or (unit == 1 and (not in_place or n < plan.min_odd_segment_rows * segments)):
         return None
     each = 2 if in_place and plan.held_bytes >= row_bytes * plan.threads_per_block else 1
-    tile, room, most = held_rows(
-        plan, row_bytes, given_bytes, descriptor.num_inputs, descriptor.num_segments, each * plan.threads_per_block - 1
-    )  # fmt: skip
+    tile, room, most = held_rows(plan, row_bytes, given_bytes, n, segments, each * plan.threads_per_block - 1)
     if not room:
         return None
     vector = min(unit, max(1, plan.vector_bytes // value.itemsize))
@@ -97,7 +96,7 @@ def _held(descriptor: SegmentDescriptor, target: Target, gradient: Gradient, ord
         "tile": tile, "room": room, "most": most, "width": width, "reciprocal": half_reciprocal_of(width),
         "row_reciprocal": half_reciprocal_of(columns),
     }  # fmt: skip
-    config = ceil_div(descriptor.num_inputs, tile), plan.threads_per_block, held_bytes(room, row_bytes, len(gradient.rows), most, given_bytes)
+    config = ceil_div(n, tile), plan.threads_per_block, held_bytes(room, row_bytes, len(gradient.rows), most, given_bytes)
     return Launch(spec, config, arguments), max(room, plan.long_bytes // row_bytes)
 
 
