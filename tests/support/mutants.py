@@ -67,6 +67,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "segment/small": ("* together, *",),
     "segment/fused_staged": ("* in stages*",),
     "segment/held_runs": ("* at once, *",),
+    "segment/in_place": ("*softmax at once, *", "* in stages*"),
     "reduce/loads": (
         "sum of rows of a warp", "var of peeled rows", "sum of peeled columns", "sum of columns*", "var of columns", "* that lie apart",
         "*halves in such columns",
@@ -201,7 +202,7 @@ KNOWN: dict[str, dict[str, str]] = {
             "saves what a warp does for runs that there are not",
     },
     "segment/held_runs": {
-        "run_folder_of.fold_run: guard: level > 0 in if level > 0 and not about_pivots:": "saves to exchange results where no lanes share a run",
+        "run_folder_of.fold_run: guard: level > 0 in if level > 0 and (not about_pivots):": "saves to exchange results where no lanes share a run",
     },
     "segment/staged": {
         "begin_copies: guard: left > 0 in if left > 0:": "saves to look at each element that a lane has not",
