@@ -88,6 +88,7 @@ def _greater(a: Any, x: Any) -> Any:
 
 _EXPONENTIALS: dict[str, Any] = {
     "choose_pivot": _greater,
+    "packed_choice": "max",
     "pivot_terms": ByType("numba_baracuda.kernels.pivots:exponential_terms"),
     "rebase": ByType("numba_baracuda.kernels.pivots:exponential_rebase"),
 }
@@ -96,6 +97,11 @@ LOGSUMEXP = KernelMonoid("logsumexp", (-INF, 0.0), _combine_exponentials, value_
 ROUNDED_LOGSUMEXP = replace(LOGSUMEXP, name="rounded_logsumexp", finish="numba_baracuda.kernels.pivots:rounded_log_of_sum")
 #: the greatest element m and 1 / Σ exp(x − m), NaN where m is infinite
 SOFTMAX = KernelMonoid("softmax", (-INF, 0.0), _combine_exponentials, value_and_one, _greatest_and_share, results=2, **_EXPONENTIALS)
+#: the same of halves where a fold knows m before it adds up: sums about different pivots do not combine
+SETTLED_SOFTMAX = replace(
+    SOFTMAX, name="settled_softmax", pivot_terms=ByType("numba_baracuda.kernels.pivots:settled_terms"),
+    finish="numba_baracuda.kernels.pivots:pivot_and_inverse",
+)  # fmt: skip
 #: the greatest element m and log Σ exp(x − m), NaN where m is infinite
 LOG_SOFTMAX = KernelMonoid("log_softmax", (-INF, 0.0), _combine_exponentials, value_and_one, _greatest_and_log, results=2, **_EXPONENTIALS)
 #: Σ of the products of two arrays
@@ -171,8 +177,8 @@ COUNT = KernelMonoid("count_nonzero", (0,), _add, _is_true, kind="i64")
 _MONOIDS = {
     monoid.name: monoid
     for monoid in (
-        SUM, MEAN, MAX, MIN, PROD, NORM2, FIRST_MAX, FIRST_MIN, TIED_MAX, TIED_MIN, SCALED_PROD, LOGSUMEXP, ROUNDED_LOGSUMEXP, SOFTMAX, LOG_SOFTMAX,
-        DOT, HYPOT, UNIT_PIVOT_HYPOT, SCALED_NORM2, VAR, STD, MOMENTS, ANY, ALL, COUNT,
+        SUM, MEAN, MAX, MIN, PROD, NORM2, FIRST_MAX, FIRST_MIN, TIED_MAX, TIED_MIN, SCALED_PROD, LOGSUMEXP, ROUNDED_LOGSUMEXP, SOFTMAX,
+        SETTLED_SOFTMAX, LOG_SOFTMAX, DOT, HYPOT, UNIT_PIVOT_HYPOT, SCALED_NORM2, VAR, STD, MOMENTS, ANY, ALL, COUNT,
     )
 }  # fmt: skip
 

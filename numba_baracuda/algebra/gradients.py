@@ -35,6 +35,7 @@ class Gradient:
     * ``rows``: the operands with one row for each input row, x and w; ``segments``: those with one row for each segment, g and y
     * ``fold``: the name of the monoid whose results are p and q, or ""; ``over``: the operands that it folds
     * ``uses_positions``: w is the position of the element, as states hold it; ``shares``: w is 1 / the number of elements of the segment
+    * ``settled``: the name of the gradient that does the same where the pivot of the fold is known before it adds up, or ""
     * ``guarded``: p and q are used only where y is no normal number, so the fold can be left out where all y are
     """
 
@@ -48,6 +49,7 @@ class Gradient:
     guarded: bool = False
     shares: bool = False
     prepare: Callable[..., Any] = _unprepared
+    settled: str = ""
 
     @property
     def results(self) -> int:
@@ -176,7 +178,13 @@ STD = Gradient("std", _scaled_deviation, ("input",), _BOTH, fold="moments", prep
 #: these are no gradients of a fold, but are computed alike: from an element and the results of a fold
 SOFTMAX = Gradient("softmax", _softmax, ("input",), (), fold="softmax")
 #: the same for results that are rounded to a half type
-ROUNDED_SOFTMAX = replace(SOFTMAX, name="rounded_softmax", vjp=ByType("numba_baracuda.kernels.pivots:rounded_share"))
+ROUNDED_SOFTMAX = replace(
+    SOFTMAX, name="rounded_softmax", vjp=ByType("numba_baracuda.kernels.pivots:rounded_share"), settled="settled_softmax"
+)  # fmt: skip
+#: the same where a fold knows the greatest element before it adds up
+SETTLED_SOFTMAX = replace(
+    SOFTMAX, name="settled_softmax", vjp=ByType("numba_baracuda.kernels.pivots:settled_share"), fold="settled_softmax"
+)  # fmt: skip
 SOFTMAX_BACKWARD = Gradient("softmax_backward", _softmax_gradient, ("output", "d_output"), (), fold="dot", over=("output", "d_output"))
 LOG_SOFTMAX = Gradient("log_softmax", _log_softmax, ("input",), (), fold="log_softmax")
 LOG_SOFTMAX_BACKWARD = Gradient("log_softmax_backward", _log_softmax_gradient, ("output", "d_output"), (), fold="sum", over=("d_output",))
@@ -185,7 +193,7 @@ GRADIENTS = {
     gradient.name: gradient
     for gradient in (
         SUM, MEAN, EQUAL, FIRST_MAX, FIRST_MIN, ALL_MAX, ALL_MIN, EVEN_MAX, EVEN_MIN, PROD, ROUNDED_PROD, LOGSUMEXP, NORM2, VAR, STD, SOFTMAX,
-        ROUNDED_SOFTMAX, SOFTMAX_BACKWARD, LOG_SOFTMAX, LOG_SOFTMAX_BACKWARD,
+        ROUNDED_SOFTMAX, SETTLED_SOFTMAX, SOFTMAX_BACKWARD, LOG_SOFTMAX, LOG_SOFTMAX_BACKWARD,
     )
 }  # fmt: skip
 

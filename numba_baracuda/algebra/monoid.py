@@ -103,6 +103,7 @@ class KernelMonoid(Monoid):
     * ``pivot_state(pivot, first, second, count, one)``: the state
     * ``choose_pivot(a, x)``: the pivot after element ``x``, ``a`` being the pivot before it; it may ignore NaN, since the sums do not. Without it the
       pivot is one of the first elements, and later their mean
+    * ``packed_choice``: the arithmetic on two halves in a word, as :mod:`~..device.bits` names it, that chooses as ``choose_pivot``, but for NaN
     * ``unit_pivot_suffices(sum, pivot, one)``: whether the sum of some elements about the pivot 1 is good enough, ``pivot`` being chosen from 1 and
       the pivot so far. Monoids of one term may have it; the pivot 1 is then tried first
     * ``subtracts_origin``: the mean in a state is less the row's origin, which is its first element, or 0 if that is not finite
@@ -113,6 +114,7 @@ class KernelMonoid(Monoid):
     commutes: bool = field(default=True, kw_only=True)
     append: Callable[[Any, Any, Any], Any] | None = None
     choose_pivot: Callable[[Any, Any], Any] | None = None
+    packed_choice: str = ""
     pivot_terms: Callable[[Any, Any, Any], Any] | str = ""
     rebase: Callable[[Any, Any, Any, Any, Any, Any], Any] | str = _same_sums
     pivot_state: Callable[[Any, Any, Any, Any, Any], Any] | str = _pivot_and_sum

@@ -11,7 +11,7 @@ from typing import Any
 
 from numba.cuda import types
 
-from ..emulator.halves import NAN
+from ..emulator.halves import NAN, exact_sum
 from ..emulator.meanings import means_by_type
 from .build import F32, F64, I64, assemble, define, ptx, refuse
 
@@ -128,4 +128,8 @@ log2_approx = ptx(
     One lg2.approx.ftz.f32 (MUFU.LG2): subnormal operands are zeros; log2_approx(±0) = −inf, (+inf) = +inf, of a negative x NaN. The emulator
     gives the nearest float32, so the two agree within that error, not in their bits.
     """,
+)  # fmt: skip
+multiply_add = ptx(
+    "multiply_add", "fma.rn.f32 $0, $1, $2, $3;", types.float32, (types.float32,) * 3, lambda a, b, c: exact_sum(a * b, c),
+    "a · b + c in float32 with one rounding, to nearest even; one fma.rn.f32 (FFMA).",
 )  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Any
 
 from numba.cuda.types import float32
 
-from ..device.numbers import exp2_approx, log2_approx
+from ..device.numbers import exp2_approx, log2_approx, multiply_add, reciprocal_approx
 from ..runtime import jit
 
 _LOG2_E, _LN_2 = math.log2(math.e), math.log(2)
@@ -61,6 +61,45 @@ def rounded_share(kind: Any) -> Any:
         return exp2_approx((x - p) * float32(_LOG2_E) + shift) * (q * inverse)
 
     return vjp
+
+
+@functools.cache
+def settled_terms(kind: Any) -> Any:
+    """``pivot_terms(x, pivot, one)``: exp(x − pivot) times a factor of its own for each pivot, about 2¹⁰. For halves, as float32.
+
+    It takes a multiply-add, about a multiple of the pivot that is rounded, and a power. Error: 2 ulp and half an ulp of the exponent, as long as sums
+    about different pivots do not meet; subnormal results of halves stay. With pivots of 2¹⁷ and more the factor is 1: halves that are not the pivot
+    are less by 512, for which the term is 0.
+    """
+    shift, far, rest = kind(10), kind(2.0**17), kind(_LOG2_E - 1)
+
+    @jit.device
+    def pivot_terms(x: Any, pivot: Any, one: Any) -> Any:
+        near = abs(pivot) < far
+        # by arithmetic, or ptxas would choose between the constants anew for each element
+        slope = multiply_add(one if near else one - one, rest, one)
+        start = multiply_add(-slope, pivot, shift if near else one - one)
+        return exp2_approx(multiply_add(x, slope, start)), one - one
+
+    return pivot_terms
+
+
+@functools.cache
+def settled_share(kind: Any) -> Any:
+    """``vjp`` of a softmax that is rounded to a half type, of a sum of :func:`settled_terms`: the element's term · q."""
+    terms, one = settled_terms(kind), kind(1)
+
+    @jit.device
+    def vjp(x: Any, w: Any, g: Any, y: Any, p: Any, q: Any, zero: Any) -> Any:
+        return terms(x, p, one)[0] * q
+
+    return vjp
+
+
+@jit.device
+def pivot_and_inverse(state: Any, count: Any, one: Any) -> Any:
+    """``finish``: m and 1 / s of a float32 state (m, s), NaN where m is infinite. Error: 1 ulp."""
+    return state[0], reciprocal_approx(state[1]) + (state[0] - state[0])
 
 
 @jit.device

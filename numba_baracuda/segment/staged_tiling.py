@@ -67,14 +67,14 @@ def staged_runs_bytes(tile: int, reach: int, row_bytes: int, id_bytes: int) -> i
     return (tile + reach) * (row_bytes + id_bytes) + 2 * (2 * tile + 1)
 
 
-def held_rows(policy: FoldAndBroadcast, row_bytes: int, given_bytes: int, rows: int, segments: int) -> tuple[int, int, int]:
-    """Rows of a tile of ``fold_and_broadcast_runs``, rows that a block holds, and segments; 0 where segments are too long in the mean.
+def held_rows(policy: FoldAndBroadcast, row_bytes: int, given_bytes: int, rows: int, segments: int, most_rows: int) -> tuple[int, int, int]:
+    """Rows of a tile of ``fold_and_broadcast_runs``, rows that a block holds, ``most_rows`` at most, and segments; 0 where segments are too long.
 
     Each row has ``row_bytes`` in all operands, each segment ``given_bytes``. Behind the rows of a tile there is room for those of one and a half
     segments, and for half as many segments more than in the mean.
     """
     both_bytes = row_bytes + 3 * segments * given_bytes // (2 * rows)
-    few, most = ceil_div(policy.held_segments * rows, segments), least(policy.most_held_bytes // both_bytes, policy.threads_per_block - 1)
+    few, most = ceil_div(policy.held_segments * rows, segments), least(policy.most_held_bytes // both_bytes, most_rows)
     if few > most:
         return 0, 0, 0
     room = least(greatest(policy.held_bytes // both_bytes, few), most)

@@ -284,7 +284,7 @@ def test_states_of_short_runs_fit() -> None:
 def test_segments_that_a_block_holds(row_bytes: int, given_bytes: int, segments: int) -> None:
     """A tile leaves room for one and a half segments behind it; rows and what is given take little more than they may, or nothing is held."""
     plan, rows = policy.FoldAndBroadcast(), 1 << 20
-    tile, room, most = held_rows(plan, row_bytes, given_bytes, rows, segments)
+    tile, room, most = held_rows(plan, row_bytes, given_bytes, rows, segments, plan.threads_per_block - 1)
     fits = 3 * rows // segments * row_bytes < 0.5 * plan.most_held_bytes and 3 * rows // segments < plan.threads_per_block
     assert room or not fits
     if room:
@@ -315,10 +315,29 @@ def test_segments_that_a_block_holds(row_bytes: int, given_bytes: int, segments:
         ("segment_std_backward", 37, 1 << 18, ["fold_and_broadcast_staged", "fold_staged", "broadcast_flat"]),
         ("segment_std_backward", 65, 1 << 18, ["fold_staged", "fold_carries", "broadcast_flat"]),
         ("segment_std_backward", 17, 1 << 15, ["fold_staged", "broadcast_flat"]),
+        ("segment_softmax", 65, 1 << 16, ["fold_and_broadcast_runs", "fold_tiles", "broadcast_flat"]),
+        ("segment_softmax", 65, 1 << 18, ["fold_tiles", "broadcast_flat"]),
     ],
 )
 def test_kernels_of_a_gradient(op: str, columns: int, segments: int, kernels: list[str]) -> None:
     assert [each.spec.factory.partition(":")[2] for each in _launches(op, columns, segments=segments)] == kernels
+
+
+@pytest.mark.parametrize(
+    ("element", "columns", "segments", "constants", "threads"),
+    [
+        ("bf16", 48, 1 << 16, {"in_place": True, "rows_per_thread": 2, "vector": 4}, 256),
+        ("f16", 100, 1 << 16, {"in_place": True, "rows_per_thread": 1, "vector": 4}, 256),
+        ("f32", 257, 1 << 16, {"in_place": True, "rows_per_thread": 1, "vector": 1}, 512),
+        ("f32", 100, 1 << 16, {"in_place": False, "rows_per_thread": 1, "vector": 2}, 256),
+    ],
+)
+def test_blocks_that_replace_rows(element: str, columns: int, segments: int, constants: dict[str, int], threads: int) -> None:
+    """Of halves and of rows that are no vectors; the kernel knows how many threads it has, and has room for every row."""
+    launch = next(each for each in _launches("segment_softmax", columns, segments=segments, element=element) if "_runs" in each.spec.factory)
+    found = dict(launch.spec.constants)
+    assert constants | {"threads_per_block": threads} == {name: found[name] for name in [*constants, "threads_per_block"]}
+    assert launch.config[1] == threads and launch.arguments["room"] < threads * constants["rows_per_thread"]
 
 
 @pytest.mark.parametrize(("op", "columns"), [("segment_norm2", 1), ("segment_max", 26), ("segment_argmax", 300), ("segment_std", 21)])

@@ -67,6 +67,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "segment/small": ("* together, *",),
     "segment/fused_staged": ("* in stages*",),
     "segment/held_runs": ("* at once, *",),
+    "segment/in_place": ("*softmax at once, *", "* in stages*"),
     "reduce/loads": (
         "sum of rows of a warp", "var of peeled rows", "sum of peeled columns", "sum of columns*", "var of columns", "* that lie apart",
         "*halves in such columns",
@@ -186,7 +187,7 @@ KNOWN: dict[str, dict[str, str]] = {
             "recentres after every batch, which takes longer",
     },
     "segment/fused": {
-        "fold_and_broadcast_runs.fold_and_broadcast_runs: guard: thread < count in if thread < count:":
+        "fold_and_broadcast_runs.fold_and_broadcast_runs: guard: ahead < count in if ahead < count:":
             "what is written behind the last row nobody reads",
         "fold_and_broadcast_runs.fold_and_broadcast_runs: guard: begun >= 0 in if begun >= 0 and found == 0:":
             "saves to look at rows of other blocks once more, where no run begins in the tile",
@@ -201,7 +202,7 @@ KNOWN: dict[str, dict[str, str]] = {
             "saves what a warp does for runs that there are not",
     },
     "segment/held_runs": {
-        "run_folder_of.fold_run: guard: level > 0 in if level > 0:": "saves to exchange results where no lanes share a run",
+        "run_folder_of.fold_run: guard: level > 0 in if level > 0 and (not about_pivots):": "saves to exchange results where no lanes share a run",
     },
     "segment/staged": {
         "begin_copies: guard: left > 0 in if left > 0:": "saves to look at each element that a lane has not",

@@ -113,7 +113,10 @@ def fold(
         if carries is not None:
             combined, back = using(FoldCarries, **carries), using(FoldLookback, max_status_bytes=1)
         once = using(
-            FoldAndBroadcast, threads_per_block=64, min_bytes=1, narrow_row_bytes=1, held_bytes=held, most_held_bytes=held, long_bytes=at_once,
+            FoldAndBroadcast, threads_per_block=64, odd_threads=96, min_bytes=1, narrow_row_bytes=1, long_bytes=at_once,
+            min_odd_segment_rows=0.0,
+            **dict.fromkeys(("held_bytes", "held_halves_bytes", "most_held_bytes"), held),
+            **dict.fromkeys(("narrow_halves_bytes", "narrow_odd_bytes"), 1 << 20 if narrow_stage else 1),
         )  # fmt: skip
         narrow_stages = using(
             FoldAndBroadcastStaged, threads_per_block=narrow_threads, stage_bytes=narrow_stage or 1, long_rows=16, min_segment_rows=0.0,
@@ -472,8 +475,15 @@ fold("softmax in stages, ids not in order", "segment_softmax", "broadcast", samp
 for stem in ("softmax", "std_backward"):
     sample = Sample("at once, one", 130, (8,), 5, samples.all_are(3))
     fold(f"{stem} at once, one segment", f"segment_{stem}", "broadcast", sample, at_once=1 << 20, held=3000)
+for columns, element, index in ((9, "f32", "i32"), (11, "bf16", "i64")):
+    for name, ids in (("runs", samples.runs), ("outside", samples.outside), ("a long one", samples.around_a_long_one), ("one", samples.all_are(3))):
+        sample = Sample(f"odd at once {columns} {name}", 130, (columns,), 30, ids, element, index)
+        for stem in ("softmax", "log_softmax"):
+            fold(f"{stem} at once, {columns} columns of {element}, {name}", f"segment_{stem}", "broadcast", sample, at_once=1 << 20, held=3000)
 wide = Sample("at once, wide", 60, (302,), 12, samples.runs)
 fold("softmax at once, wide rows", "segment_softmax", "broadcast", wide, at_once=1 << 20, held=20000)
+odd = Sample("at once, wide odd", 60, (301,), 12, samples.runs)
+fold("softmax at once, wide odd rows", "segment_softmax", "broadcast", odd, at_once=1 << 20, held=20000)
 fold("shares of ties at once, wide rows", "segment_max_backward", "broadcast", wide, at_once=1 << 20, held=20000, ties="even")
 fold("softmax at once, ids not in order", "segment_softmax", "broadcast", wide, at_once=1 << 20, held=20000, disordered=True)
 few = Sample("at once, many short runs", 80, (8,), 30, runs_of(*[1] * 20, 25, *[1] * 8, 27))

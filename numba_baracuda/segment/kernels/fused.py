@@ -17,13 +17,14 @@ from ...runtime.parameters import Ptr, Scalar
 from ..policy import FoldAndBroadcast
 from .common import half_row_of
 from .held_runs import NO_RUN, far_storer_of, held_given_of, run_folder_of
+from .in_place import replacer_of, rows_storer_of
 from .long_runs import FOUND, all_looked, looker_of
 from .staged import begin_copies
 
 
 @jit.kernel
 def fold_and_broadcast_runs(
-    *, gradient: str, value: str, index: str, vector: int, unit: int,
+    *, gradient: str, value: str, index: str, vector: int, unit: int, in_place: bool, rows_per_thread: int,
     threads_per_block: int = FoldAndBroadcast.threads_per_block, items_per_thread: int = FoldAndBroadcast.items_per_thread,
 ) -> Any:  # fmt: skip
     """What :func:`broadcast_to_rows` stores after a fold by :func:`fold_tiles`, for ids in order, in one launch.
@@ -31,27 +32,34 @@ def fold_and_broadcast_runs(
     A block takes the runs that begin among the ``tile`` rows of its tile. It looks at ``room`` rows at a time, from the first row that is not done
     on, lists where runs begin among them, and copies up to ``most`` that end there to shared memory, by 16 bytes. Then each lane folds ``vector``
     columns of a run, or of every 2ⁿ-th row of it where runs are few, and such lanes combine their states in a tree; what elements are given of that
-    goes to shared memory, too, and the block stores what becomes of the rows. A run of more than ``room`` rows is read twice from global memory, the
-    second time from the caches. The first ``lookers`` blocks have no tile: they look for a run of ``span`` rows or twice as many, for which a block
-    alone would take too long, and set ``guard[0]`` if there is one; then the launch does nothing else. Dynamic shared memory: see
+    goes to shared memory, too, and the block stores what becomes of the rows. ``in_place`` a lane walks its rows twice, to choose pivots and to add
+    up, and then replaces them. A run of more than ``room`` rows is read twice from global memory, the second time from the caches. The first
+    ``lookers`` blocks have no tile: they look for a run of ``span`` rows or twice as many, for which a block alone would take too long, and set
+    ``guard[0]`` if there is one; then the launch stores nothing. Dynamic shared memory: see
     :func:`~..staged_tiling.held_bytes`. Bytes: rows · (columns · value of each operand + index) read, and rows · columns · value written.
 
     Constants and parameters as :mod:`.` lists them, and ``x``, ``w``, ``g`` and ``y`` as in :func:`broadcast_to_rows`, all contiguous, as are ids;
 
     * ``items_per_thread``: rows that a lane loads before it uses the first
+    * ``in_place``: with a fold about a pivot that elements choose
     * ``unit``: elements of a row that a thread stores at a time, of which rows are a multiple
-    * ``room``: less than ``threads_per_block``
+    * ``rows_per_thread``: rows among which a thread looks for heads; ``room`` is less than all threads have
     * ``guard`` [2]: zeros; ``span``: see :func:`~.long_runs.looker_of`
     * ``width``: lanes that have a row; ``reciprocal`` and ``row_reciprocal``: :func:`~..tiling.half_reciprocal_of` it, and of ``columns``
     """
     element, wide, grad, threads = jit.SCALARS[value], accumulator_type(value), GRADIENTS[gradient], threads_per_block
     size, piece, has_w = BY_NAME[value].itemsize, BY_NAME[value].vector, len(grad.rows) > 1
-    fold_run, fold_far = (run_folder_of(gradient, value, vector, items_per_thread, shared) for shared in (True, False))
+    settled = grad.settled if in_place and grad.settled else gradient
+    fold_run = run_folder_of(settled, value, vector, items_per_thread, True, in_place)
+    fold_far = run_folder_of(gradient, value, vector, items_per_thread, False)
+    replace, store_rows, has_segments = replacer_of(settled, value, vector, items_per_thread), rows_storer_of(value, threads), len(grad.segments) > 0
     keep, store_held = held_given_of(gradient, value, vector, unit, threads)
     store_far = far_storer_of(gradient, value, vector, items_per_thread)
     await_rows, given_size, wide_size = await_copies(0), 4 * vector, accumulator_type(value).bitwidth // 8
     look, load_counts = looker_of(threads), LOAD_SHARED[1]
     warps, free_bits, half = threads // 32, 32 - (threads - 1).bit_length(), (1 << 16) - 1
+    votes_size, reach, unsigned = rows_per_thread * warps, rows_per_thread * threads, jit.SCALARS["u" + index[1:]]
+    index_type = jit.SCALARS[index]
 
     @jit.device
     def level_of(items: Any) -> Any:
@@ -65,11 +73,13 @@ def fold_and_broadcast_runs(
     ) -> None:  # fmt: skip
         staged = cuda.shared.array(0, element)
         held = cuda.shared.array(0, wide)
-        counts = cuda.shared.array(warps, int32)
-        begins = cuda.shared.array(threads, uint16)
-        run_of = cuda.shared.array(threads, uint16)
+        counts = cuda.shared.array(votes_size, int32)
+        begins = cuda.shared.array(reach, uint16)
+        run_of = cuda.shared.array(reach, uint16)
         given = cuda.local.array(given_size, wide)
-        count_of = cuda.local.array(1, int32)
+        count_of, votes = cuda.local.array(1, int32), cuda.local.array(rows_per_thread, int32)
+        own_votes, numbers = cuda.local.array(rows_per_thread, int32), cuda.local.array(rows_per_thread, int32)
+        own_ids, ids_before = cuda.local.array(rows_per_thread, index_type), cuda.local.array(rows_per_thread, index_type)
         started = int64(start_number())
         if started < lookers:
             look(started, lookers, ids, rows, span, guard)
@@ -83,32 +93,43 @@ def fold_and_broadcast_runs(
         held_at, step = int32(int32(w_at * (2 if has_w else 1)) * size // wide_size), int32(int32(most) * pitch)
         while position < stop or begun >= 0:
             # heads, rows whose id differs from the one before, among the next rows and the one behind them, or behind all
-            count, row, head, known = int32(min(room, rows - position)), position + thread, False, False
-            if thread <= count:
-                head = row == rows
-                if not head:
-                    own = ids[row]
-                    head, known = row == 0 or own != ids[row - 1], 0 <= own < segments
-            looked = all_looked(looked, int32(lookers), guard)
-            if looked >= FOUND:
-                return
-            vote, own_vote = int32(cuda.ballot_sync(-1, head)), int32(cuda.ballot_sync(-1, head and row < stop))
+            rest, inside = int32(min(rows - position, int64(reach))), int32(max(min(stop - position, int64(reach)), int64(0)))
+            count = int32(min(int32(room), rest))
+            last = int32(min(count, int32(rest - 1)))
+            for u in range(rows_per_thread):
+                row = position + int32(min(int32(thread + u * threads), last))
+                own_ids[u], ids_before[u] = ids[row], ids[max(row - 1, int64(0))]
+            for u in range(rows_per_thread):
+                ahead = int32(thread + u * threads)
+                head = ahead <= count and (ahead == rest or own_ids[u] != ids_before[u] or position + ahead == 0)
+                votes[u], own_votes[u] = int32(cuda.ballot_sync(-1, head)), int32(cuda.ballot_sync(-1, head and ahead < inside))
+                numbers[u] = int32(cuda.popc(int32(votes[u] & int32((2 << lane) - 1))) - 1)
             if lane == 0:
-                counts[warp] = int32(cuda.popc(vote) + (cuda.popc(own_vote) << 16))
+                for u in range(rows_per_thread):
+                    counts[u * warps + warp] = int32(cuda.popc(votes[u]) + (cuda.popc(own_votes[u]) << 16))
             cuda.syncthreads()
-            number, found, runs = int32(cuda.popc(int32(vote & int32((2 << lane) - 1))) - 1), int32(0), int32(0)
-            for k in range(warps):
-                load_counts(counts, k, count_of, 0)
-                found = int32(found + count_of[0])
-                if k < warp:
-                    number = int32(number + (count_of[0] & half))
+            found = int32(0)
+            for u in range(rows_per_thread):
+                numbers[u] = int32(numbers[u] + (found & half))
+                for k in range(warps):
+                    load_counts(counts, u * warps + k, count_of, 0)
+                    found = int32(found + count_of[0])
+                    if k < warp:
+                        numbers[u] = int32(numbers[u] + (count_of[0] & half))
             runs, found = int32(found >> 16), int32(found & half)
-            if head:
-                begins[uint32(number)] = uint16(thread)
-            if thread < count:
-                run_of[thread] = uint16(number if known else NO_RUN)
+            for u in range(rows_per_thread):
+                ahead = int32(thread + u * threads)
+                if votes[u] >> lane & 1 != 0:
+                    begins[uint32(numbers[u])] = uint16(ahead)
+                if ahead < count:
+                    run_of[uint32(ahead)] = uint16(numbers[u] if unsigned(own_ids[u]) < unsigned(segments) else NO_RUN)
             cuda.syncthreads()
             low = int32(begins[0]) if found > 0 else int32(0)
+            # nothing is stored, and no long run walked, before it is known that there is none
+            if begun >= 0:
+                looked = all_looked(looked, int32(lookers), guard)
+                if looked >= FOUND:
+                    return
             if begun >= 0 and found == 0:
                 position = position + count
             elif begun >= 0:
@@ -144,6 +165,9 @@ def fold_and_broadcast_runs(
                 level, turn = level_of(int32(runs * wide_row)), int32(warp * 32)
                 await_rows()
                 cuda.syncthreads()
+                looked = all_looked(looked, int32(lookers), guard)
+                if looked >= FOUND:
+                    return
                 while turn < int32(int32(runs * wide_row) << level):
                     item = int32(turn + lane)
                     share, taken = int32(item & int32((1 << level) - 1)), int32(item >> level)
@@ -151,21 +175,32 @@ def fold_and_broadcast_runs(
                     active = number < runs
                     number, column = (number if active else int32(0)), (int32(taken - number * wide_row) * vector if active else int32(0))
                     begin = int32(begins[uint32(number)])
-                    length, segment = int32(begins[uint32(number + 1)] - begin), int64(ids[position + begin])
-                    segment = segment if 0 <= segment < segments else int64(-1)
+                    length, segment = int32(begins[uint32(number + 1)] - begin), int64(-1)
+                    if has_segments:
+                        segment = int64(ids[position + begin])
+                        segment = segment if 0 <= segment < segments else int64(-1)
+                    elif run_of[uint32(begin)] != NO_RUN:
+                        segment = int64(0)
                     at = int32(shift + int32(begin - low) * pitch + column)
                     fold_run(
                         staged, staged, at, int32(w_at + at), pitch, share, level, length if active else int32(0), position + begin,
                         segment, g, y, segment * columns + column, correction, given,
                     )  # fmt: skip
-                    if active and share == 0 and segment >= 0:
+                    if in_place:
+                        own = int32(share * pitch)
+                        left = int32(uint32((length if active else int32(0)) + int32(1 << level) - 1 - share) >> uint32(level))
+                        replace(staged, int32(at + own), int32(w_at + at + own), int32(pitch << level), left, segment >= 0, given)
+                    elif active and share == 0 and segment >= 0:
                         keep(held, int32(held_at + number * pitch + column), step, given)
                     turn = int32(opaque(turn + threads))
                 cuda.syncthreads()
-                store_held(
-                    staged, shift, int32(w_at + shift), held, held_at, step, pointer_at(run_of, low), pitch, row_reciprocal, elements, output, first,
-                    thread,
-                )  # fmt: skip
+                if in_place:
+                    store_rows(staged, shift, int32(shift + elements), output, base, thread)
+                else:
+                    store_held(
+                        staged, shift, int32(w_at + shift), held, held_at, step, pointer_at(run_of, low), pitch, row_reciprocal, elements, output,
+                        first, thread,
+                    )  # fmt: skip
                 position = position + end
 
     return fold_and_broadcast_runs

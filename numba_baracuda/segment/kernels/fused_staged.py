@@ -1,6 +1,5 @@
 """Gradients of folds, and softmax, of short segments of narrow rows in one launch: a block has the rows in shared memory, and each lane a column."""
 
-import functools
 from typing import Any
 
 from numba import cuda
@@ -13,7 +12,7 @@ from ...core.dtypes import BY_NAME
 from ...device.build import opaque
 from ...device.order import load_relaxed, start_number
 from ...device.stage import await_copies, commit_copies
-from ...device.vector import LOAD_SHARED, STORE, STORE_STREAM
+from ...device.vector import LOAD_SHARED, STORE
 from ...device.warp import warp_scan
 from ...kernels.elements import accumulator_type
 from ...runtime import jit
@@ -22,45 +21,13 @@ from ..policy import FoldAndBroadcastStaged
 from ..staged_tiling import STAGED_ROWS
 from .columns import FAR
 from .common import half_row_of
+from .in_place import rows_storer_of
 from .long_runs import FOUND, all_looked, looker_of
 from .staged import begin_copies
 from .states import heads_behind, run_states_of
 from .sums import open_run_of
 from .vjp import element_vjp_of
 from .walk import run_walker_of, staged_loader
-
-
-@functools.cache
-def rows_storer_of(value: str, threads: int) -> Any:
-    """``store_rows(staged, low, high, output, base, thread)``: a block of ``threads`` stores elements ``low`` to ``high`` of shared memory.
-
-    Element k goes to ``output[base + k]``, by 16 bytes, and single elements before and behind these. Both arrays begin at multiples of 16 bytes, and
-    ``base`` is one.
-    """
-    element, piece = jit.SCALARS[value], BY_NAME[value].vector
-    load_piece, store_piece, turn, words_size = LOAD_SHARED[piece], STORE_STREAM[piece], threads * piece, 4 * piece
-
-    @jit.device
-    def store_rows(staged: Any, low: Any, high: Any, output: Any, base: Any, thread: Any) -> None:
-        words, start = cuda.local.array(words_size, element), int32(low + (piece - 1) & -piece)
-        if thread < int32(start - low) and int32(low + thread) < high:
-            output[base + low + thread] = staged[uint32(low + thread)]
-        start = int32(start + thread * piece)
-        while int32(start + 3 * turn + piece) <= high:
-            for k in range(4):
-                load_piece(staged, start + k * turn, words, k * piece)
-            for k in range(4):
-                store_piece(output, base + start + k * turn, words, k * piece)
-            start = int32(opaque(start + 4 * turn))
-        while int32(start + piece) <= high:
-            load_piece(staged, start, words, 0)
-            store_piece(output, base + start, words, 0)
-            start = int32(opaque(start + turn))
-        start = int32(max(int32(high & -piece), low) + thread)
-        if start < high:
-            output[base + start] = staged[uint32(start)]
-
-    return store_rows
 
 
 @jit.kernel

@@ -17,6 +17,7 @@ from ...kernels.elements import accumulator_type
 from ...runtime import jit
 from .columns import FAR
 from .common import half_row_of
+from .in_place import pivot_folder_of
 from .states import run_states_of
 from .sums import open_run_of
 from .vjp import vjp_parts_of
@@ -27,18 +28,20 @@ NO_RUN = 0xFFFF
 
 
 @functools.cache
-def run_folder_of(gradient: str, value: str, vector: int, rows: int, shared: bool) -> Any:
+def run_folder_of(gradient: str, value: str, vector: int, rows: int, shared: bool, about_pivots: bool = False) -> Any:
     """``fold_run(x, w, at, w_at, row_size, share, level, length, here, segment, g, y, place, correction, given)``.
 
     Folds ``vector`` columns of a run of ``length`` rows, from ``x[at]`` and ``w[w_at]`` on, both in ``shared`` or in global memory, and sets
     ``given[4 · v]`` and the three behind it to what elements of column v are given; or does not, if the ``segment`` is out of range, which is −1.
     2^``level`` neighbouring lanes share the rows, of which this one has every 2^``level``-th, from number ``share`` on. All lanes of the warp call
     it, those without a run with a ``length`` of 0. A lane loads ``rows`` rows before it uses the first. The first row is at position ``here``; what
-    its segment has begins at ``g[place]`` and ``y[place]``.
+    its segment has begins at ``g[place]`` and ``y[place]``. ``about_pivots``: rows of shared memory are walked twice, see
+    :func:`~.in_place.pivot_folder_of`.
     """
     element, wide, grad, state = jit.SCALARS[value], accumulator_type(value), GRADIENTS[gradient], BY_NAME[value].accumulator
     fold, open_run = run_states_of(grad.fold, value, vector, state), open_run_of(grad.fold, value, vector, state)
     walk = run_walker_of(grad.fold, value, vector, state, rows, len(grad.over), shared=shared)
+    fold_about_pivots: Any = pivot_folder_of(grad.fold, value, vector, rows) if about_pivots else None
     begin_run, close_shared, finish_states = open_run.begin, open_run.close_shared, fold.finish_states
     run_scalars, scalars, results, results_size = open_run.scalars, fold.scalars, grad.results, vector * grad.results
     prepare, put = vjp_parts_of(gradient, value)[0], state_accessors(4)[1]
@@ -53,25 +56,28 @@ def run_folder_of(gradient: str, value: str, vector: int, rows: int, shared: boo
         folded, some_g, some_y = cuda.local.array(results_size, wide), cuda.local.array(vector, element), cuda.local.array(vector, element)
         shares = int32(1 << level)
         left, row_step = int32(uint32(length + shares - 1 - share) >> uint32(level)), int32(row_size << level)
-        if (has_g or has_y) and segment >= 0:
+        if has_g and segment >= 0:
             for v in range(vector):
-                if has_g:
-                    some_g[v] = g[place + v]
+                some_g[v] = g[place + v]
                 if has_y:
                     some_y[v] = y[place + v]
-        begin_run(run, here)
-        if left > 0:
-            at, w_at = int32(at + share * row_size), int32(w_at + share * row_size)
-            if swapped:
-                walk(run, w, x, w_at, at, 0, FAR, row_step, left, here + share, level)
-            else:
-                walk(run, x, w, at, w_at, 0, FAR, row_step, left, here + share, level)
-        close_shared(run, share, shares, left, length, states)
+        at, w_at = int32(at + share * row_size), int32(w_at + share * row_size)
+        if about_pivots:
+            fold_about_pivots(x, at, row_step, left, level, states)
+        else:
+            begin_run(run, here)
+            if left > 0:
+                if swapped:
+                    walk(run, w, x, w_at, at, 0, FAR, row_step, left, here + share, level)
+                else:
+                    walk(run, x, w, at, w_at, 0, FAR, row_step, left, here + share, level)
+            close_shared(run, share, shares, left, length, states)
         finish_states(states, length, correction, folded)
-        if level > 0:
+        if level > 0 and not about_pivots:
             for k in range(results_size):
                 folded[k] = cuda.shfl_sync(-1, folded[k], int32(cuda.laneid) - share)
-        if segment >= 0:
+        # whatever the segment, where that costs no load: what was given before need not be kept
+        if not has_g or segment >= 0:
             for v in range(vector):
                 q = folded[v * results + 1] if results > 1 else wide(0)
                 put(given, 4 * v, 1, prepare(some_g, some_y, v, folded[v * results], q))

@@ -49,7 +49,8 @@ def fold_and_broadcast(
         **dict(zip(("x", "w", "g", "y"), operands, strict=True)), "ids": order.ids, "guard": LONG.name, "output": output, "rows": n,
         "columns": columns, "segments": segments, "correction": taken(descriptor, monoid_of(gradient.fold)),
     }  # fmt: skip
-    made = _staged(descriptor, target, gradient, order, arguments) or _held(descriptor, target, gradient, order, arguments)
+    first, second = (_held, _staged) if _in_place(descriptor, gradient) else (_staged, _held)
+    made = first(descriptor, target, gradient, order, arguments) or second(descriptor, target, gradient, order, arguments)
     return [Clear(LONG.name, fresh=True), _looking(made[0], n, made[1], target)] if made else []
 
 
@@ -60,31 +61,41 @@ def _looking(launch: Launch, rows: int, span: int, target: Target) -> Launch:
     return replace(launch, config=(blocks + lookers, threads, shared), arguments={**launch.arguments, "lookers": lookers, "span": span})
 
 
+def _in_place(descriptor: SegmentDescriptor, gradient: Gradient) -> bool:
+    """Whether rows are replaced in shared memory: where sums are about a pivot that is chosen, of halves, and of rows that are no vectors."""
+    itemsize = BY_NAME[descriptor.element].itemsize
+    odd = vector_for(itemsize, plain(descriptor.embedding_dim)) == 1
+    return monoid_of(gradient.fold).choose_pivot is not None and itemsize <= 4 and (odd or itemsize == 2)
+
+
 def _held(descriptor: SegmentDescriptor, target: Target, gradient: Gradient, order: Order, arguments: dict[str, Any]) -> tuple[Launch, int] | None:
     """The launch of a block that holds segments of rows that are vectors and not narrow, and the rows of which an id may have twice as many.
 
     None where segments are too long in the mean.
     """
-    plan = policy_of.fold_and_broadcast(target, descriptor.element, monoid_of(gradient.fold))
-    value, columns = BY_NAME[descriptor.element], plain(descriptor.embedding_dim)
-    row_bytes, given_bytes = plain(descriptor.row_size) * len(gradient.rows), columns * len(gradient.given) * BY_NAME[value.accumulator].itemsize
-    unit = vector_for(value.itemsize, columns)
-    if row_bytes <= plan.narrow_row_bytes or unit == 1:
+    value, columns, in_place = BY_NAME[descriptor.element], plain(descriptor.embedding_dim), _in_place(descriptor, gradient)
+    unit, given = vector_for(value.itemsize, columns), 0 if in_place else len(gradient.given)
+    plan = policy_of.fold_and_broadcast(target, descriptor.element, monoid_of(gradient.fold), in_place, unit == 1)
+    row_bytes, given_bytes = plain(descriptor.row_size) * len(gradient.rows), columns * given * BY_NAME[value.accumulator].itemsize
+    n, segments = descriptor.num_inputs, descriptor.num_segments
+    if row_bytes <= plan.narrow_row_bytes or (unit == 1 and (not in_place or n < plan.min_odd_segment_rows * segments)):
         return None
-    tile, room, most = held_rows(plan, row_bytes, given_bytes, descriptor.num_inputs, descriptor.num_segments)
+    each = 2 if in_place and plan.held_bytes >= row_bytes * plan.threads_per_block else 1
+    tile, room, most = held_rows(plan, row_bytes, given_bytes, n, segments, each * plan.threads_per_block - 1)
     if not room:
         return None
     vector = min(unit, max(1, plan.vector_bytes // value.itemsize))
     spec = kernel_spec(
         "fold_and_broadcast_runs", plan.threads_per_block, plan.min_blocks_per_multiprocessor, gradient=gradient.name, value=value.name,
-        index=order.index, vector=vector, unit=unit, **constants(plan),
+        index=order.index, vector=vector, unit=unit, in_place=in_place,
+        rows_per_thread=each, **constants(plan) | {"threads_per_block": plan.threads_per_block},
     )  # fmt: skip
     width = columns // vector
     arguments |= {
         "tile": tile, "room": room, "most": most, "width": width, "reciprocal": half_reciprocal_of(width),
         "row_reciprocal": half_reciprocal_of(columns),
     }  # fmt: skip
-    config = ceil_div(descriptor.num_inputs, tile), plan.threads_per_block, held_bytes(room, row_bytes, len(gradient.rows), most, given_bytes)
+    config = ceil_div(n, tile), plan.threads_per_block, held_bytes(room, row_bytes, len(gradient.rows), most, given_bytes)
     return Launch(spec, config, arguments), max(room, plan.long_bytes // row_bytes)
 
 
