@@ -205,7 +205,6 @@ KNOWN: dict[str, dict[str, str]] = {
         "run_folder_of.fold_run: guard: level > 0 in if level > 0 and (not about_pivots):": "saves to exchange results where no lanes share a run",
     },
     "segment/staged": {
-        "begin_copies: guard: left > 0 in if left > 0:": "saves to look at each element that a lane has not",
         "fold_staged.fold_staged: guard: turn < first_end in if turn < first_end or turn >= last_begin:":
             "looks in every turn which lanes have the first or the last run, which takes longer",
         "fold_staged.fold_staged: guard: turn >= last_begin in if turn < first_end or turn >= last_begin:":
