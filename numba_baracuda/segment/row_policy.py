@@ -100,8 +100,10 @@ class BroadcastFlat(Policy):
 class FoldThenBroadcast(Policy):
     """``fold_then_broadcast``: some blocks fold, and later ones wait for them."""
 
-    max_bytes: int = 32 << 20  #: of an operand: fewer threads broadcast than in a launch of their own, which more bytes make up for
-    max_guarded_bytes: int = 64 << 20  #: the same where a launch before has mostly done the work, as one that does nothing takes less than two
+    max_bytes: int = 64 << 20  #: of an operand, which the level 2 cache about holds
+    items_per_thread: int = chosen(
+        4, 1, 2, 4
+    )  #: as of ``BroadcastFlat``: fewer threads broadcast than in a launch of their own, and have more in flight
 
 
 @dataclass(frozen=True)

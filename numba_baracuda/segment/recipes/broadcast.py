@@ -21,7 +21,7 @@ from .first import positions, unfit_for_atomics
 from .fold import SegmentFold, fold_steps, narrow_plan
 from .fused import LONG, fold_and_broadcast
 from .order import Order, as_given, order_of, order_to_gather
-from .small import together
+from .small import fold_alone, together
 
 if TYPE_CHECKING:
     from ..descriptor import SegmentDescriptor
@@ -83,8 +83,10 @@ def broadcast(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout],
     paired = _pairs(descriptor, layouts, gradient, op, last)
     if paired:
         slots.append(Slot(PAIRED, descriptor.element, 2 * descriptor.num_segments * descriptor.embedding_dim))
-    final = _broadcast(descriptor, layouts, target, gradient, last, folded, output, paired, guard)
-    if folds and (both := together(descriptor, more, room, final, guard)):
+    alone = fold_alone(descriptor, more, guard) if folds else None
+    items = tuned(policy.FoldThenBroadcast()).items_per_thread if alone else 1
+    final = _broadcast(descriptor, layouts, target, gradient, last, folded, output, paired, guard, items)
+    if alone and (both := together(alone, room, final)):
         more, room, final = *both, []
     return fresh_first((*steps, *more, *final), (*slots, *room))
 
@@ -190,9 +192,9 @@ def _guard(descriptor: SegmentDescriptor, layouts: dict[str, Layout]) -> tuple[l
 
 def _broadcast(
     descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target, gradient: Gradient, order: Order, folded: str, output: str,
-    paired: bool, guard: str,
+    paired: bool, guard: str, items: int,
 ) -> list[Step]:  # fmt: skip
-    """The launch that broadcasts, behind the one that pairs what it gathers, if it is ``paired``."""
+    """The launch that broadcasts, behind the one that pairs what it gathers, if it is ``paired``; flat, with ``items`` times as many in flight."""
     names = [*gradient.rows, *gradient.segments, output]
     if paired:
         shape = layouts[gradient.segments[0]].shape
@@ -214,7 +216,7 @@ def _broadcast(
     common: dict[str, Any] = {"gradient": gradient.name, "value": value, "index": order.index, "paired": paired}
     contiguous = all(rows.is_contiguous(k) for k in (*range(len(gradient.rows)), last))
     if not order.row_index and order.step == 1 and contiguous and is_flat(descriptor, gradient, {} if paired else layouts):
-        flat = _flat(descriptor, target, gradient, rows, arguments | {"guard": guard}, common | {"guarded": guard != NULL})
+        flat = _flat(descriptor, target, gradient, rows, arguments | {"guard": guard}, common | {"guarded": guard != NULL}, items)
         return [_pair(descriptor, gradient, rows.vector), flat] if paired else [flat]
     pair: list[Step] = [_pair(descriptor, gradient, rows.columns)] if paired else []
     if rows.columns == 1 and order.packed and not order.row_index and contiguous:
@@ -233,14 +235,15 @@ def _broadcast(
 
 
 def _flat(
-    descriptor: SegmentDescriptor, target: Target, gradient: Gradient, rows: Rows, arguments: dict[str, Any], common: dict[str, Any]
+    descriptor: SegmentDescriptor, target: Target, gradient: Gradient, rows: Rows, arguments: dict[str, Any], common: dict[str, Any],
+    items: int,
 ) -> Launch:  # fmt: skip
     value, columns = BY_NAME[descriptor.element], rows.columns
     policy = policy_of.broadcast_flat(target, value.itemsize, gradient.guarded)
     # neighbouring lanes gather what their segments have from neighbouring places, if no piece is longer than what one load gathers; it pays to make
     # it longer only where rows are loaded
     elements, vector = descriptor.num_inputs * columns, max(rows.vector, policy.vector_bytes // value.itemsize if gradient.rows else 1)
-    policy = replace(policy, items_per_thread=policy.items_per_thread * max(1, value.vector // vector))
+    policy = replace(policy, items_per_thread=items * policy.items_per_thread * max(1, value.vector // vector))
     span = 1 if vector == rows.vector else 2 if columns >= vector else 3
     spec = kernel_spec(
         "broadcast_flat", policy.threads_per_block, policy.min_blocks_per_multiprocessor, vector=vector, unit=rows.vector, span=span,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ...core.op import FRESH_BYTES, NULL, Clear, Launch, Slot, Step
+from ...core.op import FRESH_BYTES, Clear, Launch, Slot, Step
 from ...core.policy import tuned
 from ..policy import FoldThenBroadcast
 from .common import kernel_spec
@@ -24,25 +24,25 @@ _OF_BROADCAST = {
 _UNUSED = ("permutation", "carry_ids", "carry_counts", "carry_states", "empty")
 
 
-def together(
-    descriptor: SegmentDescriptor, fold_steps: Sequence[Step], slots: Sequence[Slot], final: Sequence[Step], guard: str
-) -> tuple[list[Step], list[Slot]] | None:  # fmt: skip
-    """One launch instead of a fold of rows as they lie and the flat broadcast behind it, and its slots; None for other launches or large problems.
-
-    ``guard``: the one that both have, or ``NULL``.
-    """
-    folds, plan = [step for step in fold_steps if isinstance(step, Launch)], tuned(FoldThenBroadcast())
-    most = plan.max_bytes if guard == NULL else plan.max_guarded_bytes
-    if len(folds) != 1 or len(final) != 1 or descriptor.num_inputs * descriptor.row_size > most:
+def fold_alone(descriptor: SegmentDescriptor, steps: Sequence[Step], guard: str) -> Launch | None:
+    """The one launch of a fold of rows as they lie, with this guard or ``NULL``; None for others and for large problems."""
+    folds = [step for step in steps if isinstance(step, Launch)]
+    if len(folds) != 1 or folds[0].spec.kernel != "fold_tiles" or dict(folds[0].spec.constants)["row_index"]:
         return None
-    (fold,), (last,) = folds, final
-    if not isinstance(last, Launch) or (fold.spec.kernel, last.spec.kernel) != ("fold_tiles", "broadcast_flat"):
+    small = folds[0].arguments["guard"] == guard and descriptor.num_inputs * descriptor.row_size <= tuned(FoldThenBroadcast()).max_bytes
+    return folds[0] if small else None
+
+
+def together(fold: Launch, slots: Sequence[Slot], final: Sequence[Step]) -> tuple[list[Step], list[Slot]] | None:
+    """One launch of such a fold and of the flat broadcast behind it, and its slots; None where another launch is last."""
+    last = final[-1]
+    if len(final) != 1 or not isinstance(last, Launch) or last.spec.kernel != "broadcast_flat":
         return None
     of_fold, of_last = dict(fold.spec.constants), dict(last.spec.constants)
     status = next((slot for slot in slots if slot.name == STATUS), Slot(STATUS, "i64", 0))
     # the counter of blocks that are done lies behind the statuses, 16 bytes
     grown = Slot(STATUS, status.element, status.count + 2)
-    if of_fold["row_index"] or (fold.arguments["guard"], last.arguments["guard"]) != (guard, guard) or grown.nbytes > FRESH_BYTES:
+    if last.arguments["guard"] != fold.arguments["guard"] or grown.nbytes > FRESH_BYTES:
         return None
     threads = fold.config[1]
     if last.config[1] % threads:  # a tile of the broadcast would not be whole turns of the block
