@@ -152,7 +152,7 @@ class SinglePass(Policy):
     grid_blocks_per_multiprocessor: int = 2  #: blocks for each multiprocessor, with ``bytes_in_flight`` of each thread, that keep the memory busy
     max_scalars: int = 17 << 10  #: the most scalars of states that a block combines
     items_per_thread: int = fixed(16)  #: scalars that a thread loads at a time
-    max_bytes: int = 32 << 20  #: of elements; folds of more take so long that a launch matters little
+    max_bytes: int = 64 << 20  #: of elements; folds of more take so long that a launch matters little
 
 
 @dataclass(frozen=True)

@@ -154,7 +154,12 @@ def fold_and_broadcast(target: Target, value: str, monoid: KernelMonoid, in_plac
     plan = tuned(FoldAndBroadcast(min_blocks_per_multiprocessor=0 if _beyond(target) else blocks))
     if odd:
         return replace(plan, threads_per_block=plan.odd_threads, held_bytes=plan.most_held_bytes, narrow_row_bytes=plan.narrow_odd_bytes)
-    return replace(plan, held_bytes=plan.held_halves_bytes, narrow_row_bytes=plan.narrow_halves_bytes) if in_place else plan
+    if not in_place:
+        return plan
+    return replace(
+        plan, held_bytes=plan.held_halves_bytes, most_held_bytes=plan.most_held_halves_bytes, narrow_row_bytes=plan.narrow_halves_bytes,
+        held_segments=plan.held_halves_segments, wanted_segments=plan.wanted_halves_segments,
+    )  # fmt: skip
 
 
 def fold_and_broadcast_staged(target: Target, value: str, monoid: KernelMonoid) -> FoldAndBroadcastStaged:

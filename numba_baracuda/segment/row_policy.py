@@ -115,9 +115,13 @@ class FoldAndBroadcast(Policy):
     held_bytes: int = 52 << 10  #: bytes of rows, of all operands, that a block holds
     most_held_bytes: int = 96 << 10  #: the same where segments are too long for ``held_bytes``
     held_segments: int = 3  #: segments of as many rows as the mean that a block holds at least
+    wanted_segments: int = 3  #: such segments for which ``held_bytes`` may be exceeded
     long_bytes: int = 512 << 10  #: with an id of so many bytes of rows, or twice as many, a block would take too long, and other launches do the work
     narrow_row_bytes: int = 96  #: bytes of a row, of all operands, up to which it is narrow
-    held_halves_bytes: int = 40 << 10  #: ``held_bytes`` of halves that are replaced in shared memory
+    held_halves_bytes: int = 40 << 10  #: ``held_bytes`` of halves that are replaced in shared memory, of which more blocks are faster
+    most_held_halves_bytes: int = 60 << 10  #: ``most_held_bytes`` of these
+    held_halves_segments: int = 4  #: ``held_segments`` of these
+    wanted_halves_segments: int = 6  #: ``wanted_segments`` of these
     narrow_halves_bytes: int = 64  #: ``narrow_row_bytes`` of these
     narrow_odd_bytes: int = 256  #: ``narrow_row_bytes`` of rows that are no vectors
     odd_threads: int = 512  #: ``threads_per_block`` of these

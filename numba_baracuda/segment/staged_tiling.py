@@ -74,10 +74,10 @@ def held_rows(policy: FoldAndBroadcast, row_bytes: int, given_bytes: int, rows: 
     segments, and for half as many segments more than in the mean.
     """
     both_bytes = row_bytes + 3 * segments * given_bytes // (2 * rows)
-    few, most = ceil_div(policy.held_segments * rows, segments), least(policy.most_held_bytes // both_bytes, most_rows)
-    if few > most:
+    most = least(policy.most_held_bytes // both_bytes, most_rows)
+    if policy.held_segments * rows > most * segments:
         return 0, 0, 0
-    room = least(greatest(policy.held_bytes // both_bytes, few), most)
+    room = least(greatest(policy.held_bytes // both_bytes, ceil_div(policy.wanted_segments * rows, segments)), most)
     return room - 3 * rows // (2 * segments), room, least(room, 3 * room * segments // (2 * rows) + 4)
 
 

@@ -133,7 +133,7 @@ def test_small_folds_are_one_launch(shape: tuple[int, ...], axis: int, kernel: s
 
 @pytest.mark.parametrize(
     ("shape", "axis"),
-    [((200_000, 64), 0), ((2, 1 << 23), 1), ((50_000, 128), 0)],
+    [((300_000, 64), 0), ((2, 1 << 24), 1), ((50_000, 128), 0)],
     ids=["many bytes", "many bytes of a row", "many states"],
 )
 def test_large_folds_are_two(shape: tuple[int, ...], axis: int) -> None:

@@ -64,6 +64,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "segment/winners": ("winners *", "max to 1 columns"),
     "segment/flat": ("* to tiles of *", "softmax of tiles of *", "* too long for one launch"),
     "segment/fused": ("* at once, *", "* too long for one launch"),
+    "segment/long_runs": ("* at once, *", "* too long for one launch", "* in stages*"),
     "segment/small": ("* together, *",),
     "segment/fused_staged": ("* in stages*",),
     "segment/held_runs": ("* at once, *",),

@@ -115,7 +115,7 @@ def fold(
         once = using(
             FoldAndBroadcast, threads_per_block=64, odd_threads=96, min_bytes=1, narrow_row_bytes=1, long_bytes=at_once,
             min_odd_segment_rows=0.0,
-            **dict.fromkeys(("held_bytes", "held_halves_bytes", "most_held_bytes"), held),
+            **dict.fromkeys(("held_bytes", "held_halves_bytes", "most_held_bytes", "most_held_halves_bytes"), held),
             **dict.fromkeys(("narrow_halves_bytes", "narrow_odd_bytes"), 1 << 20 if narrow_stage else 1),
         )  # fmt: skip
         narrow_stages = using(
