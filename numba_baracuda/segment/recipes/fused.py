@@ -80,7 +80,8 @@ def _held(descriptor: SegmentDescriptor, target: Target, gradient: Gradient, ord
     n, segments = descriptor.num_inputs, descriptor.num_segments
     if row_bytes <= plan.narrow_row_bytes or (unit == 1 and (not in_place or n < plan.min_odd_segment_rows * segments)):
         return None
-    each = 2 if in_place and plan.held_bytes >= row_bytes * plan.threads_per_block else 1
+    # a lane has the number of heads of 32 rows, so that there are 1024 rows at most
+    each = 2 if in_place and plan.threads_per_block <= 512 and plan.held_bytes >= row_bytes * plan.threads_per_block else 1
     tile, room, most = held_rows(plan, row_bytes, given_bytes, n, segments, each * plan.threads_per_block - 1)
     if not room:
         return None
