@@ -41,6 +41,7 @@ def fold_and_broadcast_runs(
 
     * ``items_per_thread``: rows that a lane loads before it uses the first
     * ``in_place``: with a fold about a pivot that elements choose
+    * ``vector``: 2 of rows that are no vectors, ``in_place``: columns that are ``width`` apart
     * ``unit``: elements of a row that a thread stores at a time, of which rows are a multiple
     * ``rows_per_thread``: rows among which a thread looks for heads; ``room`` is less than all threads have
     * ``guard`` [2]: zeros; ``span``: see :func:`~.long_runs.looker_of`
@@ -49,15 +50,18 @@ def fold_and_broadcast_runs(
     element, wide, grad, threads = jit.SCALARS[value], accumulator_type(value), GRADIENTS[gradient], threads_per_block
     size, piece, has_w = BY_NAME[value].itemsize, BY_NAME[value].vector, len(grad.rows) > 1
     settled = grad.settled if in_place and grad.settled else gradient
-    fold_run = run_folder_of(settled, value, vector, items_per_thread, True, in_place)
-    fold_far = run_folder_of(gradient, value, vector, items_per_thread, False)
-    replace, store_rows, has_segments = replacer_of(settled, value, vector, items_per_thread), rows_storer_of(value, threads), len(grad.segments) > 0
+    # columns of a lane that are no vector are as far apart as lanes have a row; of a run of more than ``room`` rows it has one
+    spread, far_vector = vector > unit, min(vector, unit)
+    fold_run = run_folder_of(settled, value, vector, items_per_thread, True, in_place, spread)
+    fold_far = run_folder_of(gradient, value, far_vector, items_per_thread, False)
+    replace, store_rows = replacer_of(settled, value, vector, items_per_thread, spread), rows_storer_of(value, threads)
     keep, store_held = held_given_of(gradient, value, vector, unit, threads)
-    store_far = far_storer_of(gradient, value, vector, items_per_thread)
+    store_far = far_storer_of(gradient, value, far_vector, items_per_thread)
     await_rows, given_size, wide_size = await_copies(0), 4 * vector, accumulator_type(value).bitwidth // 8
-    look = looker_of(threads)
+    look, has_segments = looker_of(threads), len(grad.segments) > 0
     warps, free_bits, half = threads // 32, 32 - (threads - 1).bit_length(), (1 << 16) - 1
     votes_size, reach, unsigned = rows_per_thread * warps, rows_per_thread * threads, jit.SCALARS["u" + index[1:]]
+    together = 1 if spread else vector
     index_type, scan_steps, all_look = jit.SCALARS[index], (votes_size - 1).bit_length(), rows_per_thread > 1
 
     @jit.device
@@ -85,6 +89,7 @@ def fold_and_broadcast_runs(
         looked = load_relaxed(guard, 1)
         thread, lane, warp, pitch, wide_row = int32(cuda.threadIdx.x), int32(cuda.laneid), int32(cuda.threadIdx.x >> 5), int32(columns), int32(width)
         own_bit, up_to = int32(1 << lane), int32((2 << lane) - 1)
+        far_row = pitch if spread else wide_row
         # the row at which the block is, the first one of later blocks, and where a run begins that has not ended, or -1
         position = (started - lookers) * tile
         stop, begun = min(position + tile, rows), int64(-1)
@@ -139,15 +144,15 @@ def fold_and_broadcast_runs(
             elif begun >= 0:
                 # the run that has just ended
                 position = position + low
-                segment, level, base = int64(ids[begun]), level_of(wide_row), begun * columns
+                segment, level, base = int64(ids[begun]), level_of(far_row), begun * columns
                 segment, turn, length = segment if 0 <= segment < segments else int64(-1), int32(warp * 32), int32(position - begun)
                 far_x, far_output, far_w = pointer_at(x, base), pointer_at(output, base), pointer_at(w, base if has_w else int64(0))
-                while turn < int32(wide_row << level):
+                while turn < int32(far_row << level):
                     item = int32(turn + lane)
                     share, taken = int32(item & int32((1 << level) - 1)), int32(item >> level)
-                    active = taken < wide_row
-                    at, its_rows = (int32(taken * vector), length) if active else (int32(0), int32(0))
-                    fold_far(far_x, far_w, at, at, pitch, share, level, its_rows, begun, segment, g, y, segment * columns + at, correction, given)
+                    active = taken < far_row
+                    at, its_rows = (int32(taken * far_vector), length) if active else (int32(0), int32(0))
+                    fold_far(far_x, far_w, at, at, 0, pitch, share, level, its_rows, begun, segment, g, y, segment * columns + at, correction, given)
                     left = int32(uint32(its_rows + int32(1 << level) - 1 - share) >> uint32(level))
                     at = int32(at + share * pitch)
                     store_far(far_x, far_w, far_output, at, int32(pitch << level), left, segment >= 0, given)
@@ -177,7 +182,9 @@ def fold_and_broadcast_runs(
                     share, taken = int32(item & int32((1 << level) - 1)), int32(item >> level)
                     number = half_row_of(taken, reciprocal)
                     active = number < runs
-                    number, column = (number if active else int32(0)), (int32(taken - number * wide_row) * vector if active else int32(0))
+                    number, column = (number if active else int32(0)), (int32(taken - number * wide_row) * together if active else int32(0))
+                    # in the last lane of an odd row twice the same column
+                    apart = wide_row if spread and int32(column + wide_row) < pitch else int32(0)
                     begin = int32(begins[uint32(number)])
                     length, segment = int32(begins[uint32(number + 1)] - begin), int64(-1)
                     if has_segments:
@@ -187,13 +194,13 @@ def fold_and_broadcast_runs(
                         segment = int64(0)
                     at = int32(shift + int32(begin - low) * pitch + column)
                     fold_run(
-                        staged, staged, at, int32(w_at + at), pitch, share, level, length if active else int32(0), position + begin,
+                        staged, staged, at, int32(w_at + at), apart, pitch, share, level, length if active else int32(0), position + begin,
                         segment, g, y, segment * columns + column, correction, given,
                     )  # fmt: skip
                     if in_place:
                         own = int32(share * pitch)
                         left = int32(uint32((length if active else int32(0)) + int32(1 << level) - 1 - share) >> uint32(level))
-                        replace(staged, int32(at + own), int32(w_at + at + own), int32(pitch << level), left, segment >= 0, given)
+                        replace(staged, int32(at + own), int32(w_at + at + own), apart, int32(pitch << level), left, segment >= 0, given)
                     elif active and share == 0 and segment >= 0:
                         keep(held, int32(held_at + number * pitch + column), step, given)
                     turn = int32(opaque(turn + threads))
