@@ -10,7 +10,6 @@ from ...core.dtypes import BY_NAME
 from ...device.build import opaque, pointer_at
 from ...device.order import load_relaxed, start_number
 from ...device.stage import await_copies, commit_copies
-from ...device.vector import LOAD_SHARED
 from ...kernels.elements import accumulator_type
 from ...runtime import jit
 from ...runtime.parameters import Ptr, Scalar
@@ -42,6 +41,7 @@ def fold_and_broadcast_runs(
 
     * ``items_per_thread``: rows that a lane loads before it uses the first
     * ``in_place``: with a fold about a pivot that elements choose
+    * ``vector``: 2 of rows that are no vectors, ``in_place``: columns that are ``width`` apart
     * ``unit``: elements of a row that a thread stores at a time, of which rows are a multiple
     * ``rows_per_thread``: rows among which a thread looks for heads; ``room`` is less than all threads have
     * ``guard`` [2]: zeros; ``span``: see :func:`~.long_runs.looker_of`
@@ -50,16 +50,19 @@ def fold_and_broadcast_runs(
     element, wide, grad, threads = jit.SCALARS[value], accumulator_type(value), GRADIENTS[gradient], threads_per_block
     size, piece, has_w = BY_NAME[value].itemsize, BY_NAME[value].vector, len(grad.rows) > 1
     settled = grad.settled if in_place and grad.settled else gradient
-    fold_run = run_folder_of(settled, value, vector, items_per_thread, True, in_place)
-    fold_far = run_folder_of(gradient, value, vector, items_per_thread, False)
-    replace, store_rows, has_segments = replacer_of(settled, value, vector, items_per_thread), rows_storer_of(value, threads), len(grad.segments) > 0
+    # columns of a lane that are no vector are as far apart as lanes have a row; of a run of more than ``room`` rows it has one
+    spread, far_vector = vector > unit, min(vector, unit)
+    fold_run = run_folder_of(settled, value, vector, items_per_thread, True, in_place, spread)
+    fold_far = run_folder_of(gradient, value, far_vector, items_per_thread, False)
+    replace, store_rows = replacer_of(settled, value, vector, items_per_thread, spread), rows_storer_of(value, threads)
     keep, store_held = held_given_of(gradient, value, vector, unit, threads)
-    store_far = far_storer_of(gradient, value, vector, items_per_thread)
+    store_far = far_storer_of(gradient, value, far_vector, items_per_thread)
     await_rows, given_size, wide_size = await_copies(0), 4 * vector, accumulator_type(value).bitwidth // 8
-    look, load_counts = looker_of(threads), LOAD_SHARED[1]
+    look, has_segments = looker_of(threads), len(grad.segments) > 0
     warps, free_bits, half = threads // 32, 32 - (threads - 1).bit_length(), (1 << 16) - 1
     votes_size, reach, unsigned = rows_per_thread * warps, rows_per_thread * threads, jit.SCALARS["u" + index[1:]]
-    index_type = jit.SCALARS[index]
+    together = 1 if spread else vector
+    index_type, scan_steps, all_look = jit.SCALARS[index], (votes_size - 1).bit_length(), rows_per_thread > 1
 
     @jit.device
     def level_of(items: Any) -> Any:
@@ -77,8 +80,7 @@ def fold_and_broadcast_runs(
         begins = cuda.shared.array(reach, uint16)
         run_of = cuda.shared.array(reach, uint16)
         given = cuda.local.array(given_size, wide)
-        count_of, votes = cuda.local.array(1, int32), cuda.local.array(rows_per_thread, int32)
-        own_votes, numbers = cuda.local.array(rows_per_thread, int32), cuda.local.array(rows_per_thread, int32)
+        votes = cuda.local.array(rows_per_thread, int32)
         own_ids, ids_before = cuda.local.array(rows_per_thread, index_type), cuda.local.array(rows_per_thread, index_type)
         started = int64(start_number())
         if started < lookers:
@@ -86,6 +88,8 @@ def fold_and_broadcast_runs(
             return
         looked = load_relaxed(guard, 1)
         thread, lane, warp, pitch, wide_row = int32(cuda.threadIdx.x), int32(cuda.laneid), int32(cuda.threadIdx.x >> 5), int32(columns), int32(width)
+        own_bit, up_to = int32(1 << lane), int32((2 << lane) - 1)
+        far_row = pitch if spread else wide_row
         # the row at which the block is, the first one of later blocks, and where a run begins that has not ended, or -1
         position = (started - lookers) * tile
         stop, begun = min(position + tile, rows), int64(-1)
@@ -96,33 +100,38 @@ def fold_and_broadcast_runs(
             rest, inside = int32(min(rows - position, int64(reach))), int32(max(min(stop - position, int64(reach)), int64(0)))
             count = int32(min(int32(room), rest))
             last = int32(min(count, int32(rest - 1)))
+            # where a thread has one row, a warp that has none of these does not look
+            last_vote = int32(count >> 5)
             for u in range(rows_per_thread):
-                row = position + int32(min(int32(thread + u * threads), last))
-                own_ids[u], ids_before[u] = ids[row], ids[max(row - 1, int64(0))]
+                if all_look or warp <= last_vote:
+                    row = position + int32(min(int32(thread + u * threads), last))
+                    own_ids[u], ids_before[u] = ids[row], ids[max(row - 1, int64(0))]
             for u in range(rows_per_thread):
-                ahead = int32(thread + u * threads)
-                head = ahead <= count and (ahead == rest or own_ids[u] != ids_before[u] or position + ahead == 0)
-                votes[u], own_votes[u] = int32(cuda.ballot_sync(-1, head)), int32(cuda.ballot_sync(-1, head and ahead < inside))
-                numbers[u] = int32(cuda.popc(int32(votes[u] & int32((2 << lane) - 1))) - 1)
-            if lane == 0:
-                for u in range(rows_per_thread):
-                    counts[u * warps + warp] = int32(cuda.popc(votes[u]) + (cuda.popc(own_votes[u]) << 16))
+                if all_look or warp <= last_vote:
+                    ahead = int32(thread + u * threads)
+                    head = ahead <= count and (ahead == rest or own_ids[u] != ids_before[u] or position + ahead == 0)
+                    votes[u], own_votes = int32(cuda.ballot_sync(-1, head)), int32(cuda.ballot_sync(-1, head and ahead < inside))
+                    # opaque, or the compiler would make branches of this, of which each has the votes
+                    if int32(opaque(lane)) == 0:
+                        counts[uint32(warp + u * warps)] = int32(cuda.popc(votes[u]) + (cuda.popc(own_votes) << 16))
             cuda.syncthreads()
-            found = int32(0)
-            for u in range(rows_per_thread):
-                numbers[u] = int32(numbers[u] + (found & half))
-                for k in range(warps):
-                    load_counts(counts, u * warps + k, count_of, 0)
-                    found = int32(found + count_of[0])
-                    if k < warp:
-                        numbers[u] = int32(numbers[u] + (count_of[0] & half))
+            # each warp adds up the counts, of which each lane has one
+            own_count = counts[uint32(lane)] if lane <= last_vote else int32(0)
+            found = own_count
+            for k in range(scan_steps):
+                below = cuda.shfl_up_sync(-1, found, 1 << k)
+                found = int32(found + (below if lane >= int32(1 << k) else int32(0)))
+            before = int32(found - own_count)
+            found = cuda.shfl_sync(-1, found, votes_size - 1)
             runs, found = int32(found >> 16), int32(found & half)
             for u in range(rows_per_thread):
-                ahead = int32(thread + u * threads)
-                if votes[u] >> lane & 1 != 0:
-                    begins[uint32(numbers[u])] = uint16(ahead)
-                if ahead < count:
-                    run_of[uint32(ahead)] = uint16(numbers[u] if unsigned(own_ids[u]) < unsigned(segments) else NO_RUN)
+                if all_look or warp <= last_vote:
+                    ahead, number = int32(thread + u * threads), cuda.shfl_sync(-1, before, int32(warp + u * warps))
+                    number = int32((number & half) + cuda.popc(int32(votes[u] & up_to)) - 1)
+                    if int32(votes[u] & own_bit) != 0:
+                        begins[uint32(number)] = uint16(ahead)
+                    if ahead < count:
+                        run_of[uint32(ahead)] = uint16(number if unsigned(own_ids[u]) < unsigned(segments) else NO_RUN)
             cuda.syncthreads()
             low = int32(begins[0]) if found > 0 else int32(0)
             # nothing is stored, and no long run walked, before it is known that there is none
@@ -135,15 +144,15 @@ def fold_and_broadcast_runs(
             elif begun >= 0:
                 # the run that has just ended
                 position = position + low
-                segment, level, base = int64(ids[begun]), level_of(wide_row), begun * columns
+                segment, level, base = int64(ids[begun]), level_of(far_row), begun * columns
                 segment, turn, length = segment if 0 <= segment < segments else int64(-1), int32(warp * 32), int32(position - begun)
                 far_x, far_output, far_w = pointer_at(x, base), pointer_at(output, base), pointer_at(w, base if has_w else int64(0))
-                while turn < int32(wide_row << level):
+                while turn < int32(far_row << level):
                     item = int32(turn + lane)
                     share, taken = int32(item & int32((1 << level) - 1)), int32(item >> level)
-                    active = taken < wide_row
-                    at, its_rows = (int32(taken * vector), length) if active else (int32(0), int32(0))
-                    fold_far(far_x, far_w, at, at, pitch, share, level, its_rows, begun, segment, g, y, segment * columns + at, correction, given)
+                    active = taken < far_row
+                    at, its_rows = (int32(taken * far_vector), length) if active else (int32(0), int32(0))
+                    fold_far(far_x, far_w, at, at, 0, pitch, share, level, its_rows, begun, segment, g, y, segment * columns + at, correction, given)
                     left = int32(uint32(its_rows + int32(1 << level) - 1 - share) >> uint32(level))
                     at = int32(at + share * pitch)
                     store_far(far_x, far_w, far_output, at, int32(pitch << level), left, segment >= 0, given)
@@ -173,7 +182,9 @@ def fold_and_broadcast_runs(
                     share, taken = int32(item & int32((1 << level) - 1)), int32(item >> level)
                     number = half_row_of(taken, reciprocal)
                     active = number < runs
-                    number, column = (number if active else int32(0)), (int32(taken - number * wide_row) * vector if active else int32(0))
+                    number, column = (number if active else int32(0)), (int32(taken - number * wide_row) * together if active else int32(0))
+                    # in the last lane of an odd row twice the same column
+                    apart = wide_row if spread and int32(column + wide_row) < pitch else int32(0)
                     begin = int32(begins[uint32(number)])
                     length, segment = int32(begins[uint32(number + 1)] - begin), int64(-1)
                     if has_segments:
@@ -183,13 +194,13 @@ def fold_and_broadcast_runs(
                         segment = int64(0)
                     at = int32(shift + int32(begin - low) * pitch + column)
                     fold_run(
-                        staged, staged, at, int32(w_at + at), pitch, share, level, length if active else int32(0), position + begin,
+                        staged, staged, at, int32(w_at + at), apart, pitch, share, level, length if active else int32(0), position + begin,
                         segment, g, y, segment * columns + column, correction, given,
                     )  # fmt: skip
                     if in_place:
                         own = int32(share * pitch)
                         left = int32(uint32((length if active else int32(0)) + int32(1 << level) - 1 - share) >> uint32(level))
-                        replace(staged, int32(at + own), int32(w_at + at + own), int32(pitch << level), left, segment >= 0, given)
+                        replace(staged, int32(at + own), int32(w_at + at + own), apart, int32(pitch << level), left, segment >= 0, given)
                     elif active and share == 0 and segment >= 0:
                         keep(held, int32(held_at + number * pitch + column), step, given)
                     turn = int32(opaque(turn + threads))

@@ -28,20 +28,20 @@ NO_RUN = 0xFFFF
 
 
 @functools.cache
-def run_folder_of(gradient: str, value: str, vector: int, rows: int, shared: bool, about_pivots: bool = False) -> Any:
-    """``fold_run(x, w, at, w_at, row_size, share, level, length, here, segment, g, y, place, correction, given)``.
+def run_folder_of(gradient: str, value: str, vector: int, rows: int, shared: bool, about_pivots: bool = False, spread: bool = False) -> Any:
+    """``fold_run(x, w, at, w_at, apart, row_size, share, level, length, here, segment, g, y, place, correction, given)``.
 
     Folds ``vector`` columns of a run of ``length`` rows, from ``x[at]`` and ``w[w_at]`` on, both in ``shared`` or in global memory, and sets
     ``given[4 · v]`` and the three behind it to what elements of column v are given; or does not, if the ``segment`` is out of range, which is −1.
     2^``level`` neighbouring lanes share the rows, of which this one has every 2^``level``-th, from number ``share`` on. All lanes of the warp call
     it, those without a run with a ``length`` of 0. A lane loads ``rows`` rows before it uses the first. The first row is at position ``here``; what
     its segment has begins at ``g[place]`` and ``y[place]``. ``about_pivots``: rows of shared memory are walked twice, see
-    :func:`~.in_place.pivot_folder_of`.
+    :func:`~.in_place.pivot_folder_of`, of columns that are ``apart`` where they are ``spread``.
     """
     element, wide, grad, state = jit.SCALARS[value], accumulator_type(value), GRADIENTS[gradient], BY_NAME[value].accumulator
     fold, open_run = run_states_of(grad.fold, value, vector, state), open_run_of(grad.fold, value, vector, state)
     walk = run_walker_of(grad.fold, value, vector, state, rows, len(grad.over), shared=shared)
-    fold_about_pivots: Any = pivot_folder_of(grad.fold, value, vector, rows) if about_pivots else None
+    fold_about_pivots: Any = pivot_folder_of(grad.fold, value, vector, rows, spread) if about_pivots else None
     begin_run, close_shared, finish_states = open_run.begin, open_run.close_shared, fold.finish_states
     run_scalars, scalars, results, results_size = open_run.scalars, fold.scalars, grad.results, vector * grad.results
     prepare, put = vjp_parts_of(gradient, value)[0], state_accessors(4)[1]
@@ -49,7 +49,7 @@ def run_folder_of(gradient: str, value: str, vector: int, rows: int, shared: boo
 
     @jit.device
     def fold_run(
-        x: Any, w: Any, at: Any, w_at: Any, row_size: Any, share: Any, level: Any, length: Any, here: Any, segment: Any,
+        x: Any, w: Any, at: Any, w_at: Any, apart: Any, row_size: Any, share: Any, level: Any, length: Any, here: Any, segment: Any,
         g: Any, y: Any, place: Any, correction: Any, given: Any,
     ) -> None:  # fmt: skip
         run, states = cuda.local.array(run_scalars, wide), cuda.local.array(scalars, wide)
@@ -63,7 +63,7 @@ def run_folder_of(gradient: str, value: str, vector: int, rows: int, shared: boo
                     some_y[v] = y[place + v]
         at, w_at = int32(at + share * row_size), int32(w_at + share * row_size)
         if about_pivots:
-            fold_about_pivots(x, at, row_step, left, level, states)
+            fold_about_pivots(x, at, apart, row_step, left, level, states)
         else:
             begin_run(run, here)
             if left > 0:

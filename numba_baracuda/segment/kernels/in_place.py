@@ -20,13 +20,37 @@ from .vjp import vjp_parts_of
 
 
 @functools.cache
-def _pivots_of(monoid: str, value: str, vector: int) -> tuple[Any, ...]:
+def _columns_of(vector: int, spread: bool) -> tuple[Any, Any]:
+    """``load(staged, at, apart, batch, k)`` and ``store``, of ``vector`` columns in shared memory: ``apart`` elements where they are ``spread``."""
+    load_vector, store_vector, load_one = LOAD_SHARED[vector], STORE_SHARED[vector], LOAD_SHARED[1]
+
+    @jit.device
+    def load(staged: Any, at: Any, apart: Any, batch: Any, k: Any) -> None:
+        if spread:
+            for v in range(vector):
+                load_one(staged, int32(at + v * apart), batch, k + v)
+        else:
+            load_vector(staged, at, batch, k)
+
+    @jit.device
+    def store(staged: Any, at: Any, apart: Any, batch: Any, k: Any) -> None:
+        if spread:
+            for v in range(vector):
+                staged[uint32(at + v * apart)] = batch[k + v]
+        else:
+            store_vector(staged, at, batch, k)
+
+    return load, store
+
+
+@functools.cache
+def _pivots_of(monoid: str, value: str, vector: int, spread: bool) -> tuple[Any, ...]:
     """How a lane has the pivots of ``vector`` columns while it chooses them: (their type, the type of what it loads, how many there are of both,
-    ``first()``, ``append(a, x)`` with what it loads, ``unpack(chosen, pivots)``). Halves are packed where the monoid can choose so.
+    ``first()``, ``append(a, x)`` with what it loads, ``unpack(chosen, pivots)``). Neighbouring halves are packed where the monoid can choose so.
     """
     typed, kind, widen = typed_monoid(monoid, value), accumulator_type(value), conversions_of(value)[0]
     identity, choose = kind(typed.identity[0]), jit.device(typed.choose_pivot)
-    if typed.packed_choice and BY_NAME[value].itemsize == 2 and vector % 2 == 0:
+    if typed.packed_choice and BY_NAME[value].itemsize == 2 and vector % 2 == 0 and not spread:
         pairs, unpack_pair, pack = vector // 2, getattr(bits, f"{value}x2_to_f32x2"), getattr(bits, f"f32x2_to_{value}x2")
         choose_pair = getattr(bits, f"{typed.packed_choice}_{value}x2")
 
@@ -47,21 +71,22 @@ def _pivots_of(monoid: str, value: str, vector: int) -> tuple[Any, ...]:
 
 
 @functools.cache
-def pivot_folder_of(monoid: str, value: str, vector: int, rows: int) -> Any:
-    """``fold(staged, at, row_step, left, level, states)``: sets the ``states`` of ``vector`` columns to those of a run in shared memory.
+def pivot_folder_of(monoid: str, value: str, vector: int, rows: int, spread: bool) -> Any:
+    """``fold(staged, at, apart, row_step, left, level, states)``: sets the ``states`` of ``vector`` columns to those of a run in shared memory.
 
-    A lane has ``left`` rows of it, ``row_step`` elements apart, the first at ``staged[at]``, of which it loads ``rows`` before it uses the first. It
-    walks them twice, to choose the pivot and to add up. 2^``level`` neighbouring lanes have the rows of one run, and all get its states. All lanes of
-    the warp call it.
+    The columns are ``apart`` elements apart where they are ``spread``, else neighbours. A lane has ``left`` rows of it, ``row_step`` elements apart,
+    the first at ``staged[at]``, of which it loads ``rows`` before it uses the first. It walks them twice, to choose the pivot and to add up.
+    2^``level`` neighbouring lanes have the rows of one run, and all get its states. All lanes of the warp call it.
     """
     typed, kind, element, widen = typed_monoid(monoid, value), accumulator_type(value), jit.SCALARS[value], conversions_of(value)[0]
-    held, loaded, count, first, append, unpack = _pivots_of(monoid, value, vector)
+    held, loaded, count, first, append, unpack = _pivots_of(monoid, value, vector, spread)
     choose = jit.device(typed.choose_pivot)
-    terms, put, load_chosen, load = jit.device(typed.pivot_terms), state_accessors(2)[1], LOAD_SHARED[count], LOAD_SHARED[vector]
+    terms, put = jit.device(typed.pivot_terms), state_accessors(2)[1]
+    load_chosen, load = _columns_of(count, spread)[0], _columns_of(vector, spread)[0]
     packing, chosen_size, batch_size = vector // count >> 1, rows * count, rows * vector
 
     @jit.device
-    def fold(staged: Any, at: Any, row_step: Any, left: Any, level: Any, states: Any) -> None:
+    def fold(staged: Any, at: Any, apart: Any, row_step: Any, left: Any, level: Any, states: Any) -> None:
         some, chosen = cuda.local.array(chosen_size, loaded), cuda.local.array(count, held)
         batch, pivots, totals = cuda.local.array(batch_size, element), cuda.local.array(vector, kind), cuda.local.array(vector, kind)
         source, place, step, rest = bits.recast(staged, loaded), int32(at >> packing), int32(row_step >> packing), left
@@ -69,12 +94,12 @@ def pivot_folder_of(monoid: str, value: str, vector: int, rows: int) -> Any:
             chosen[k] = first()
         while rest >= rows:
             for u in range(rows):
-                load_chosen(source, int32(place + u * step), some, u * count)
+                load_chosen(source, int32(place + u * step), apart, some, u * count)
             for k in range(chosen_size):
                 chosen[k % count] = append(chosen[k % count], some[k])
             place, rest = int32(place + rows * step), int32(opaque(rest - rows))
         while rest > 0:
-            load_chosen(source, place, some, 0)
+            load_chosen(source, place, apart, some, 0)
             for k in range(count):
                 chosen[k] = append(chosen[k], some[k])
             place, rest = int32(place + step), int32(opaque(rest - 1))
@@ -88,12 +113,12 @@ def pivot_folder_of(monoid: str, value: str, vector: int, rows: int) -> Any:
             distance = int32(opaque(distance + distance))
         while left >= rows:
             for u in range(rows):
-                load(staged, int32(at + u * row_step), batch, u * vector)
+                load(staged, int32(at + u * row_step), apart, batch, u * vector)
             for k in range(batch_size):
                 totals[k % vector] += terms(widen(batch[k]), pivots[k % vector], kind(1))[0]
             at, left = int32(at + rows * row_step), int32(opaque(left - rows))
         while left > 0:
-            load(staged, at, batch, 0)
+            load(staged, at, apart, batch, 0)
             for v in range(vector):
                 totals[v] += terms(widen(batch[v]), pivots[v], kind(1))[0]
             at, left = int32(at + row_step), int32(opaque(left - 1))
@@ -109,40 +134,41 @@ def pivot_folder_of(monoid: str, value: str, vector: int, rows: int) -> Any:
 
 
 @functools.cache
-def replacer_of(gradient: str, value: str, vector: int, rows: int) -> Any:
-    """``replace(staged, at, w_at, row_step, left, known, given)``: a lane replaces ``vector`` columns of ``left`` rows from ``staged[at]`` on.
+def replacer_of(gradient: str, value: str, vector: int, rows: int, spread: bool) -> Any:
+    """``replace(staged, at, w_at, apart, row_step, left, known, given)``: a lane replaces ``vector`` columns of ``left`` rows from ``staged[at]`` on.
 
     By what becomes of them, where ``w`` is at ``staged[w_at]``, and ``given`` as :func:`~.held_runs.run_folder_of` sets it; by zeros unless the
-    segment is ``known``. Rows are ``row_step`` elements apart; a lane loads ``rows`` before it uses the first.
+    segment is ``known``. Columns are as in :func:`pivot_folder_of`. Rows are ``row_step`` elements apart; a lane loads ``rows`` before it uses the
+    first.
     """
     element, apply, get = jit.SCALARS[value], vjp_parts_of(gradient, value)[1], state_accessors(4)[0]
-    load, store, has_w, size = LOAD_SHARED[vector], STORE_SHARED[vector], len(GRADIENTS[gradient].rows) > 1, rows * vector
+    (load, store), has_w, size = _columns_of(vector, spread), len(GRADIENTS[gradient].rows) > 1, rows * vector
 
     @jit.device
-    def replace(staged: Any, at: Any, w_at: Any, row_step: Any, left: Any, known: Any, given: Any) -> None:
+    def replace(staged: Any, at: Any, w_at: Any, apart: Any, row_step: Any, left: Any, known: Any, given: Any) -> None:
         batch, others = cuda.local.array(size, element), cuda.local.array(size, element)
         while known and left >= rows:
             for u in range(rows):
-                load(staged, int32(at + u * row_step), batch, u * vector)
+                load(staged, int32(at + u * row_step), apart, batch, u * vector)
                 if has_w:
-                    load(staged, int32(w_at + u * row_step), others, u * vector)
+                    load(staged, int32(w_at + u * row_step), apart, others, u * vector)
             for k in range(size):
                 batch[k] = apply(batch, others, k, int64(0), get(given, 4 * (k % vector), 1))
             for u in range(rows):
-                store(staged, int32(at + u * row_step), batch, u * vector)
+                store(staged, int32(at + u * row_step), apart, batch, u * vector)
             at, w_at, left = int32(at + rows * row_step), int32(w_at + rows * row_step), int32(opaque(left - rows))
         while known and left > 0:
-            load(staged, at, batch, 0)
+            load(staged, at, apart, batch, 0)
             if has_w:
-                load(staged, w_at, others, 0)
+                load(staged, w_at, apart, others, 0)
             for v in range(vector):
                 batch[v] = apply(batch, others, v, int64(0), get(given, 4 * v, 1))
-            store(staged, at, batch, 0)
+            store(staged, at, apart, batch, 0)
             at, w_at, left = int32(at + row_step), int32(w_at + row_step), int32(opaque(left - 1))
         while left > 0:
             for v in range(vector):
                 batch[v] = element(0)
-            store(staged, at, batch, 0)
+            store(staged, at, apart, batch, 0)
             at, left = int32(at + row_step), int32(opaque(left - 1))
 
     return replace

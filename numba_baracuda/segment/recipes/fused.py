@@ -80,17 +80,19 @@ def _held(descriptor: SegmentDescriptor, target: Target, gradient: Gradient, ord
     n, segments = descriptor.num_inputs, descriptor.num_segments
     if row_bytes <= plan.narrow_row_bytes or (unit == 1 and (not in_place or n < plan.min_odd_segment_rows * segments)):
         return None
-    each = 2 if in_place and plan.held_bytes >= row_bytes * plan.threads_per_block else 1
+    # a lane has the number of heads of 32 rows, so that there are 1024 rows at most
+    each = 2 if in_place and plan.threads_per_block <= 512 and plan.held_bytes >= row_bytes * plan.threads_per_block else 1
     tile, room, most = held_rows(plan, row_bytes, given_bytes, n, segments, each * plan.threads_per_block - 1)
     if not room:
         return None
-    vector = min(unit, max(1, plan.vector_bytes // value.itemsize))
+    # of rows that are no vectors a lane has two columns, which are ``width`` apart
+    vector = 2 if unit == 1 else min(unit, max(1, plan.vector_bytes // value.itemsize))
     spec = kernel_spec(
         "fold_and_broadcast_runs", plan.threads_per_block, plan.min_blocks_per_multiprocessor, gradient=gradient.name, value=value.name,
         index=order.index, vector=vector, unit=unit, in_place=in_place,
         rows_per_thread=each, **constants(plan) | {"threads_per_block": plan.threads_per_block},
     )  # fmt: skip
-    width = columns // vector
+    width = ceil_div(columns, vector)
     arguments |= {
         "tile": tile, "room": room, "most": most, "width": width, "reciprocal": half_reciprocal_of(width),
         "row_reciprocal": half_reciprocal_of(columns),
