@@ -167,13 +167,13 @@ def large_sum(card: Card, rows: int, columns: int) -> tuple[frames.Bound, list[A
 
 
 def test_several_launches_share_the_memory(card: Card) -> None:
-    bound, views = large_sum(card, 200_000, 64)
+    bound, views = large_sum(card, 300_000, 64)
     bound.run(9, [view.ptr for view in views], views, None)
     assert [(kind, pointers[2]) for kind, _, pointers in card.queued] == [("Kernel", BASE + stream_scratch.TAKEN_BYTES)] * 2 and card.taken == 0
 
 
 def test_a_large_workspace_is_allocated(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
-    bound, views = large_sum(card, 200_000, 64)
+    bound, views = large_sum(card, 300_000, 64)
     monkeypatch.setattr(stream_scratch, "ROOM_BYTES", bound.workspace - 1)
     bound.run(9, [view.ptr for view in views], views, None)
     assert len(card.queued) == 2 and card.taken == bound.workspace
