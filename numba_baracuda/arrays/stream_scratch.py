@@ -51,16 +51,16 @@ class Fresh:
 class Memory:
     """The memory of a stream: its address, a lock that a call holds while it queues its launches, and its fresh zeros."""
 
-    __slots__ = ("base", "behind", "fresh", "lock")
+    __slots__ = ("base", "fresh", "lock")
 
     def __init__(self, base: int) -> None:
-        self.base, self.lock, self.fresh, self.behind = base, threading.Lock(), Fresh(base + ZEROED_BYTES), base + TAKEN_BYTES
+        self.base, self.lock, self.fresh = base, threading.Lock(), Fresh(base + ZEROED_BYTES)
 
     def places(self, offsets: Sequence[int], restored: int, nbytes: int) -> list[int] | None:
         """The addresses of slots with ``offsets`` in a workspace of ``nbytes``, the first ``restored`` in the zeros; None where they do not fit."""
         if nbytes > ROOM_BYTES or (offsets[restored] if restored < len(offsets) else nbytes) > ZEROED_BYTES:
             return None
-        places = [*map(self.behind.__add__, offsets)]
+        places = [*map((self.base + TAKEN_BYTES).__add__, offsets)]
         if restored:
             places[:restored] = map(self.base.__add__, offsets[:restored])
         return places

@@ -133,8 +133,8 @@ def plain(given: Any) -> Any:
 
 def apply(function: Callable[..., int], *given: Any) -> Any:
     """``function(*given)``; of sizes, each replay calls the function again."""
-    traces = [each.trace for each in given if isinstance(each, Traced)]
-    return traces[0].call(function, given) if traces else function(*given)
+    trace = _trace_of(given)
+    return trace.call(function, given) if trace else function(*given)
 
 
 def least(a: Any, b: Any) -> Any:
@@ -148,9 +148,14 @@ def greatest(a: Any, b: Any) -> Any:
 
 
 def _one_of(symbol: str, function: Callable[[Any, Any], Any], *given: Any) -> Any:
-    traces = [each.trace for each in given if isinstance(each, Traced)]
+    trace = _trace_of(given)
     # a call would take three times as long
-    return traces[0].node(f"({{0}} if {{0}} {symbol} {{1}} else {{1}})", function, *given) if traces else function(*given)
+    return trace.node(f"({{0}} if {{0}} {symbol} {{1}} else {{1}})", function, *given) if trace else function(*given)
+
+
+def _trace_of(given: Sequence[Any]) -> Trace | None:
+    """The trace of the first number that has one."""
+    return next((each.trace for each in given if isinstance(each, Traced)), None)
 
 
 class Trace:

@@ -101,9 +101,7 @@ class FoldThenBroadcast(Policy):
     """``fold_then_broadcast``: some blocks fold, and later ones wait for them."""
 
     max_bytes: int = 64 << 20  #: of an operand, which the level 2 cache about holds
-    items_per_thread: int = chosen(
-        4, 1, 2, 4
-    )  #: as of ``BroadcastFlat``: fewer threads broadcast than in a launch of their own, and have more in flight
+    items_per_thread: int = chosen(4, 1, 2, 4)  #: times those of ``BroadcastFlat``, as fewer threads broadcast than in a launch of their own
 
 
 @dataclass(frozen=True)
