@@ -19,7 +19,7 @@ from typing import Any
 
 from ..core.spec import KernelSpec
 
-_PATIENCE = 5.0  #: seconds that a helper may take when this process has nothing else to compile
+_PATIENCE = 10.0  #: seconds that a helper may take when this process has nothing else to compile
 _CODE = """
 import json, sys
 given = json.load(sys.stdin)

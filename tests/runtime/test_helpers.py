@@ -171,13 +171,14 @@ def test_a_cache_that_cannot_be_written_has_no_helpers(folder: Path, here: list[
     assert here == [LONG, SHORT] and elsewhere(folder) == []
 
 
-def test_a_sort_is_made_beside_the_kernels(here: list[KernelSpec], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sort_is_made_here_and_the_kernels_elsewhere(folder: Path, here: list[KernelSpec], monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[tuple[str, str, int]] = []
     monkeypatch.setattr(radix, "_library", lambda: None)
     monkeypatch.setattr(radix, "sorter", lambda key, value, device: made.append((key, value, device)))
     sort = Sort("keys", "sorted_keys", "values", "sorted_values", 4, 8, 100, 10)
     first.prepare([Launch(LONG, (1, 32, 0), {}), sort], TARGET, 3)
     assert made == [("u32", "u64", 3)]
+    assert here == [] and elsewhere(folder) == [f"{LONG!r} sm_90"]
 
 
 def test_a_sort_that_fails_leaves_the_error_to_the_call(here: list[KernelSpec], monkeypatch: pytest.MonkeyPatch) -> None:
