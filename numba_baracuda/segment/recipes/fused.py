@@ -13,7 +13,7 @@ from ...core.op import NULL, Clear, Launch, Layout, Op, Slot, Step, Target
 from ...core.policy import constants, tuned
 from ...core.sizes import least, plain
 from .. import policy_of
-from ..policy import FoldAndBroadcast, FoldNarrow
+from ..policy import FoldAndBroadcast
 from ..staged_tiling import held_bytes, held_rows, staged_runs_bytes, staged_runs_columns, staged_runs_rows
 from ..tiling import half_reciprocal_of, vector_for
 from .common import Rows, is_flat, kernel_spec, taken
@@ -40,7 +40,7 @@ def fold_and_broadcast(
     not serve, or where rows are few or segments long in the mean.
     """
     n, segments, columns = descriptor.num_inputs, descriptor.num_segments, descriptor.embedding_dim
-    if n * descriptor.row_size < tuned(FoldAndBroadcast()).min_bytes or descriptor.row_size <= tuned(FoldNarrow()).max_row_bytes:
+    if n * descriptor.row_size < tuned(FoldAndBroadcast()).min_bytes:
         return []
     if not _serves(op, descriptor, layouts, gradient, order, Rows(descriptor, *[layouts[name] for name in [*gradient.rows, output]])):
         return []
@@ -106,7 +106,7 @@ def _staged(descriptor: SegmentDescriptor, target: Target, gradient: Gradient, o
     plan, value = policy_of.fold_and_broadcast_staged(target, descriptor.element, monoid_of(gradient.fold)), BY_NAME[descriptor.element]
     n, segments, columns = descriptor.num_inputs, descriptor.num_segments, plain(descriptor.embedding_dim)
     row_bytes, id_bytes = plain(descriptor.row_size) * len(gradient.rows), BY_NAME[order.index].itemsize
-    if not order.packed or n < plan.min_segment_rows * segments or n > plan.max_segment_rows * segments:
+    if not order.packed or plain(descriptor.row_size) < plan.min_row_bytes or n < plan.min_segment_rows * segments or n > plan.max_segment_rows * segments:
         return None
     if row_bytes > plan.max_row_bytes:
         if row_bytes > plan.odd_row_bytes or vector_for(value.itemsize, columns) > 1:
