@@ -119,8 +119,9 @@ def resident() -> int:
 
 
 def growth(arrays: Arrays, op: str, new: Sequence[Shape], settled: int) -> tuple[str, float, str]:
-    """The memory that all shapes after the first ``settled`` take."""
-    spans([arrays.call(op, shape) for shape in new[:settled]], arrays.wait)
-    before = resident()
-    spans([arrays.call(op, shape) for shape in new[settled:]], arrays.wait)
+    """The memory that all shapes after the first ``settled`` take, which are called as many at a time, so that their arrays take little."""
+    before = 0
+    for begin in range(0, len(new), settled):
+        spans([arrays.call(op, shape) for shape in new[begin : begin + settled]], arrays.wait)
+        before = before or resident()
     return f"{op}, memory of {len(new)} shapes beyond {settled}", (resident() - before) / 2**20, "MiB"
