@@ -324,6 +324,17 @@ def test_kernels_of_a_gradient(op: str, columns: int, segments: int, kernels: li
 
 
 @pytest.mark.parametrize(
+    ("element", "columns", "rows_each", "staged"),
+    [("f32", 4, 4, True), ("f32", 4, 20, True), ("f32", 4, 32, False), ("f32", 2, 8, True), ("f32", 2, 16, False), ("bf16", 4, 8, True),
+     ("bf16", 2, 8, False), ("f32", 1, 8, False)],
+)  # fmt: skip
+def test_narrow_rows_in_stages(element: str, columns: int, rows_each: int, staged: bool) -> None:
+    """Where a row has some bytes, and a tile so many runs that most threads have one."""
+    launches = _launches("segment_softmax", columns, rows=1 << 24, segments=(1 << 24) // rows_each, element=element)
+    assert any("fold_and_broadcast_staged" in each.spec.factory for each in launches) == staged
+
+
+@pytest.mark.parametrize(
     ("element", "columns", "segments", "constants", "threads"),
     [
         ("bf16", 48, 1 << 16, {"in_place": True, "rows_per_thread": 2, "vector": 4}, 256),

@@ -120,7 +120,7 @@ def fold(
         )  # fmt: skip
         narrow_stages = using(
             FoldAndBroadcastStaged, threads_per_block=narrow_threads, stage_bytes=narrow_stage or 1, long_rows=16, min_segment_rows=0.0,
-            max_segment_rows=1e9 if narrow_stage else 0.0,
+            max_segment_rows=1e9 if narrow_stage else 0.0, min_row_bytes=1, min_lanes=1,
         )  # fmt: skip
         with (
             using(FoldRanges, min_part_tiles=tiles), using(CountIds, grid_blocks_per_multiprocessor=1), of_blocks, of_warps, in_cache, runs, stages,
@@ -454,7 +454,7 @@ for columns, element, index in ((8, "f32", "i32"), (10, "f16", "i64"), (10, "f64
         fold(f"{stem} of {columns} columns of {element}, too long for one launch", f"segment_{stem}", "broadcast", sample, at_once=20)
 for columns, element, index, stem in (
     (6, "f32", "i32", "std_backward"), (19, "f32", "i32", "softmax"), (5, "f64", "i64", "log_softmax_backward"),
-    (17, "bf16", "i32", "softmax_backward"),
+    (17, "bf16", "i32", "softmax_backward"), (2, "f32", "i32", "var_backward"), (4, "f16", "i64", "softmax"),
 ):  # fmt: skip
     for name, ids in (("runs", samples.runs), ("outside", samples.outside), ("a long one", samples.around_a_long_one)):
         sample = Sample(f"staged at once {columns} {name}", 151, (columns,), 40, ids, element, index)

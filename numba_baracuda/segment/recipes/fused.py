@@ -114,6 +114,8 @@ def _staged(descriptor: SegmentDescriptor, target: Target, gradient: Gradient, o
         plan = replace(plan, stage_bytes=plan.odd_stage_bytes)
     tile, reach = staged_runs_rows(plan, row_bytes, id_bytes, value.itemsize)
     width, vector, apart = staged_runs_columns(plan, columns)
+    if n * plan.min_lanes > segments * tile * width:
+        return None
     spec = kernel_spec(
         "fold_and_broadcast_staged", plan.threads_per_block, plan.min_blocks_per_multiprocessor, gradient=gradient.name, value=value.name,
         index=order.index, vector=vector, apart=apart, **constants(plan),
