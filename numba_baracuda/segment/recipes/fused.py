@@ -106,7 +106,8 @@ def _staged(descriptor: SegmentDescriptor, target: Target, gradient: Gradient, o
     plan, value = policy_of.fold_and_broadcast_staged(target, descriptor.element, monoid_of(gradient.fold)), BY_NAME[descriptor.element]
     n, segments, columns = descriptor.num_inputs, descriptor.num_segments, plain(descriptor.embedding_dim)
     row_bytes, id_bytes = plain(descriptor.row_size) * len(gradient.rows), BY_NAME[order.index].itemsize
-    if not order.packed or plain(descriptor.row_size) < plan.min_row_bytes or n < plan.min_segment_rows * segments or n > plan.max_segment_rows * segments:
+    narrowest = plan.min_row_bytes * len(gradient.rows)
+    if not order.packed or row_bytes < narrowest or n < plan.min_segment_rows * segments or n > plan.max_segment_rows * segments:
         return None
     if row_bytes > plan.max_row_bytes:
         if row_bytes > plan.odd_row_bytes or vector_for(value.itemsize, columns) > 1:
