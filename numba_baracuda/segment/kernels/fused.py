@@ -62,7 +62,7 @@ def fold_and_broadcast_runs(
     warps, free_bits, half = threads // 32, 32 - (threads - 1).bit_length(), (1 << 16) - 1
     votes_size, reach, unsigned = rows_per_thread * warps, rows_per_thread * threads, jit.SCALARS["u" + index[1:]]
     together = 1 if spread else vector
-    index_type, scan_steps, all_look = jit.SCALARS[index], (votes_size - 1).bit_length(), rows_per_thread > 1
+    index_type, scan_steps, all_look = jit.SCALARS[index], (votes_size - 1).bit_length(), rows_per_thread > 1 or not spread
 
     @jit.device
     def level_of(items: Any) -> Any:
@@ -100,7 +100,7 @@ def fold_and_broadcast_runs(
             rest, inside = int32(min(rows - position, int64(reach))), int32(max(min(stop - position, int64(reach)), int64(0)))
             count = int32(min(int32(room), rest))
             last = int32(min(count, int32(rest - 1)))
-            # where a thread has one row, a warp that has none of these does not look
+            # where a thread has one row, and rows are wide, a warp that has none of these does not look
             last_vote = int32(count >> 5)
             for u in range(rows_per_thread):
                 if all_look or warp <= last_vote:
@@ -171,15 +171,16 @@ def fold_and_broadcast_runs(
                 if has_w:
                     begin_copies(w, base, int32(shift + elements), size, staged, w_at, thread, threads)
                 commit_copies()
-                level, turn = level_of(int32(runs * wide_row)), int32(warp * 32)
+                items, done = int32(runs * wide_row), int32(0)
+                level = level_of(items)
                 await_rows()
                 cuda.syncthreads()
                 looked = all_looked(looked, int32(lookers), guard)
                 if looked >= FOUND:
                     return
-                while turn < int32(int32(runs * wide_row) << level):
-                    item = int32(turn + lane)
-                    share, taken = int32(item & int32((1 << level) - 1)), int32(item >> level)
+                # of the last items, which are fewer, more lanes share each
+                while int32(done + (int32(warp * 32) >> level)) < items:
+                    share, taken = int32(lane & int32((1 << level) - 1)), int32(done + (thread >> level))
                     number = half_row_of(taken, reciprocal)
                     active = number < runs
                     number, column = (number if active else int32(0)), (int32(taken - number * wide_row) * together if active else int32(0))
@@ -203,7 +204,8 @@ def fold_and_broadcast_runs(
                         replace(staged, int32(at + own), int32(w_at + at + own), apart, int32(pitch << level), left, segment >= 0, given)
                     elif active and share == 0 and segment >= 0:
                         keep(held, int32(held_at + number * pitch + column), step, given)
-                    turn = int32(opaque(turn + threads))
+                    done = int32(opaque(done + int32(threads >> level)))
+                    level = level_of(int32(items - done))
                 cuda.syncthreads()
                 if in_place:
                     store_rows(staged, shift, int32(shift + elements), output, base, thread)
