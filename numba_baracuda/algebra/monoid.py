@@ -113,7 +113,7 @@ class KernelMonoid(Monoid):
     finish: Any = _state
     commutes: bool = field(default=True, kw_only=True)
     append: Callable[[Any, Any, Any], Any] | None = None
-    choose_pivot: Callable[[Any, Any], Any] | None = None
+    choose_pivot: Callable[[Any, Any], Any] | str | None = None
     packed_choice: str = ""
     pivot_terms: Callable[[Any, Any, Any], Any] | str = ""
     rebase: Callable[[Any, Any, Any, Any, Any, Any], Any] | str = _same_sums

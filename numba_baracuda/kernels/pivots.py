@@ -6,9 +6,11 @@ import functools
 import math
 from typing import Any
 
-from numba.cuda.types import float32
+import numpy as np
+from numba.cuda.types import float32, int32
 
-from ..device.numbers import exp2_approx, log2_approx, multiply_add, reciprocal_approx
+from ..device.bits import f32_as_i32, i32_as_f32
+from ..device.numbers import exp2_approx, log2_approx, maximum, multiply_add, reciprocal_approx
 from ..runtime import jit
 
 _LOG2_E, _LN_2 = math.log2(math.e), math.log(2)
@@ -94,6 +96,28 @@ def settled_share(kind: Any) -> Any:
         return terms(x, p, one)[0] * q
 
     return vjp
+
+
+@functools.cache
+def accurate_terms(kind: Any) -> Any:
+    """``pivot_terms(x, pivot, one)``: 2⁶⁴ · exp(x − pivot), or 2⁶⁴ · exp x if the pivot is infinite, for float32 and a finite x − pivot, or −∞.
+
+    x − pivot is rounded; of that, the error is 2 ulp, as of the hardware's power of two, which gets what is less than a half away from an integer.
+    Nothing is subnormal; for differences less than −130 it is exp −130, of which a share is 0. Not for NaN.
+    """
+    slope, rest, least = kind(_LOG2_E), kind(_LOG2_E - float(np.float32(_LOG2_E))), kind(-130)
+    # the nearest integer is in the low bits of a sum with it, and 64 more
+    whole = kind(3 * 2.0**22 + 64)
+
+    @jit.device
+    def pivot_terms(x: Any, pivot: Any, one: Any) -> Any:
+        finite_pivot = pivot if abs(pivot) < math.inf else one - one
+        away = maximum(x - finite_pivot, least)
+        number = multiply_add(away, slope, whole)
+        part = multiply_add(away, rest, multiply_add(away, slope, whole - number))
+        return i32_as_f32(int32(f32_as_i32(exp2_approx(part)) + int32(f32_as_i32(number) << 23))), one - one
+
+    return pivot_terms
 
 
 @jit.device
