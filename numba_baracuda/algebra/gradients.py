@@ -41,7 +41,7 @@ class Gradient:
     """
 
     name: str
-    vjp: Callable[..., Any] | ByType
+    vjp: Callable[..., Any] | str
     rows: tuple[str, ...] = ()
     segments: tuple[str, ...] = ("d_output",)
     fold: str = ""
@@ -49,7 +49,7 @@ class Gradient:
     uses_positions: bool = False
     guarded: bool = False
     shares: bool = False
-    prepare: Callable[..., Any] = _unprepared
+    prepare: Callable[..., Any] | str = _unprepared
     settled: str = ""
     from_terms: bool = False
 
@@ -77,7 +77,7 @@ class Gradient:
     @property
     def inverts(self) -> bool:
         """Whether it needs 1 / y."""
-        return self.prepare is not _unprepared
+        return len(self.segments) > 1 and self.prepare is not _unprepared
 
     @property
     def divides(self) -> bool:
@@ -191,7 +191,8 @@ ROUNDED_SOFTMAX = replace(
 )  # fmt: skip
 #: the same where a fold knows the greatest element before it adds up
 SETTLED_SOFTMAX = replace(
-    SOFTMAX, name="settled_softmax", vjp=ByType("numba_baracuda.kernels.pivots:settled_share"), fold="settled_softmax", settled=""
+    SOFTMAX, name="settled_softmax", vjp="numba_baracuda.kernels.pivots:settled_share", fold="settled_softmax", settled="",
+    prepare=ByType("numba_baracuda.kernels.pivots:prepared_line"),
 )  # fmt: skip
 SOFTMAX_BACKWARD = Gradient("softmax_backward", _softmax_gradient, ("output", "d_output"), (), fold="dot", over=("output", "d_output"))
 LOG_SOFTMAX = Gradient("log_softmax", _log_softmax, ("input",), (), fold="log_softmax")

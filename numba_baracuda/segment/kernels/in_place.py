@@ -81,8 +81,7 @@ def pivot_folder_of(monoid: str, value: str, vector: int, rows: int, spread: boo
     """
     typed, kind, element, widen = typed_monoid(monoid, value), accumulator_type(value), jit.SCALARS[value], conversions_of(value)[0]
     held, loaded, count, first, append, unpack = _pivots_of(monoid, value, vector, spread)
-    choose = jit.device(typed.choose_pivot)
-    terms, put = jit.device(typed.pivot_terms), state_accessors(2)[1]
+    choose, settle, terms, put = jit.device(typed.choose_pivot), jit.device(typed.settle), jit.device(typed.pivot_terms), state_accessors(2)[1]
     load_chosen, (load, store) = _columns_of(count, spread)[0], _columns_of(vector, spread)
     packing, chosen_size, batch_size = vector // count >> 1, rows * count, rows * vector
 
@@ -90,6 +89,7 @@ def pivot_folder_of(monoid: str, value: str, vector: int, rows: int, spread: boo
     def fold(staged: Any, at: Any, apart: Any, row_step: Any, left: Any, level: Any, states: Any) -> None:
         some, chosen = cuda.local.array(chosen_size, loaded), cuda.local.array(count, held)
         batch, pivots, totals = cuda.local.array(batch_size, element), cuda.local.array(vector, kind), cuda.local.array(vector, kind)
+        settled, scales = cuda.local.array(vector, kind), cuda.local.array(vector, kind)
         source, place, step, rest = bits.recast(staged, loaded), int32(at >> packing), int32(row_step >> packing), left
         for k in range(count):
             chosen[k] = first()
@@ -112,11 +112,13 @@ def pivot_folder_of(monoid: str, value: str, vector: int, rows: int, spread: boo
             for v in range(vector):
                 pivots[v] = choose(pivots[v], cuda.shfl_xor_sync(-1, pivots[v], distance))
             distance = int32(opaque(distance + distance))
+        for v in range(vector):
+            settled[v], scales[v] = settle(pivots[v], kind(1))
         while left >= rows:
             for u in range(rows):
                 load(staged, int32(at + u * row_step), apart, batch, u * vector)
             for k in range(batch_size):
-                term = terms(widen(batch[k]), pivots[k % vector], kind(1))[0]
+                term = terms(widen(batch[k]), settled[k % vector], scales[k % vector])[0]
                 totals[k % vector] += term
                 if keeps:
                     batch[k] = term
@@ -127,7 +129,7 @@ def pivot_folder_of(monoid: str, value: str, vector: int, rows: int, spread: boo
         while left > 0:
             load(staged, at, apart, batch, 0)
             for v in range(vector):
-                term = terms(widen(batch[v]), pivots[v], kind(1))[0]
+                term = terms(widen(batch[v]), settled[v], scales[v])[0]
                 totals[v] += term
                 if keeps:
                     batch[v] = term
