@@ -106,6 +106,7 @@ SETTLED_SOFTMAX = replace(
 SOFTMAX_OF_TERMS = replace(
     SOFTMAX, name="softmax_of_terms", pivot_terms=ByType("numba_baracuda.kernels.pivots:accurate_terms"),
     settle="numba_baracuda.kernels.pivots:finite_pivot", choose_pivot="numba_baracuda.device.numbers:maximum",
+    finish="numba_baracuda.kernels.pivots:pivot_and_accurate_inverse",
 )  # fmt: skip
 #: the greatest element m and log Σ exp(x − m), NaN where m is infinite
 LOG_SOFTMAX = KernelMonoid("log_softmax", (-INF, 0.0), _combine_exponentials, value_and_one, _greatest_and_log, results=2, **_EXPONENTIALS)
