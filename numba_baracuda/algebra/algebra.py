@@ -99,8 +99,14 @@ ROUNDED_LOGSUMEXP = replace(LOGSUMEXP, name="rounded_logsumexp", finish="numba_b
 SOFTMAX = KernelMonoid("softmax", (-INF, 0.0), _combine_exponentials, value_and_one, _greatest_and_share, results=2, **_EXPONENTIALS)
 #: the same of halves where a fold knows m before it adds up: sums about different pivots do not combine
 SETTLED_SOFTMAX = replace(
-    SOFTMAX, name="settled_softmax", pivot_terms=ByType("numba_baracuda.kernels.pivots:settled_terms"),
-    finish="numba_baracuda.kernels.pivots:pivot_and_inverse",
+    SOFTMAX, name="settled_softmax", pivot_terms="numba_baracuda.kernels.pivots:settled_terms",
+    settle=ByType("numba_baracuda.kernels.pivots:settled_line"), finish="numba_baracuda.kernels.pivots:pivot_and_inverse",
+)  # fmt: skip
+#: the same of float32 where a fold knows m before it adds up, with accurate terms in a unit of their own; m is NaN if an element is
+SOFTMAX_OF_TERMS = replace(
+    SOFTMAX, name="softmax_of_terms", pivot_terms=ByType("numba_baracuda.kernels.pivots:accurate_terms"),
+    settle="numba_baracuda.kernels.pivots:finite_pivot", choose_pivot="numba_baracuda.device.numbers:maximum",
+    finish="numba_baracuda.kernels.pivots:pivot_and_accurate_inverse",
 )  # fmt: skip
 #: the greatest element m and log Σ exp(x − m), NaN where m is infinite
 LOG_SOFTMAX = KernelMonoid("log_softmax", (-INF, 0.0), _combine_exponentials, value_and_one, _greatest_and_log, results=2, **_EXPONENTIALS)
@@ -178,7 +184,7 @@ _MONOIDS = {
     monoid.name: monoid
     for monoid in (
         SUM, MEAN, MAX, MIN, PROD, NORM2, FIRST_MAX, FIRST_MIN, TIED_MAX, TIED_MIN, SCALED_PROD, LOGSUMEXP, ROUNDED_LOGSUMEXP, SOFTMAX,
-        SETTLED_SOFTMAX, LOG_SOFTMAX, DOT, HYPOT, UNIT_PIVOT_HYPOT, SCALED_NORM2, VAR, STD, MOMENTS, ANY, ALL, COUNT,
+        SETTLED_SOFTMAX, SOFTMAX_OF_TERMS, LOG_SOFTMAX, DOT, HYPOT, UNIT_PIVOT_HYPOT, SCALED_NORM2, VAR, STD, MOMENTS, ANY, ALL, COUNT,
     )
 }  # fmt: skip
 

@@ -36,11 +36,12 @@ class Gradient:
     * ``fold``: the name of the monoid whose results are p and q, or ""; ``over``: the operands that it folds
     * ``uses_positions``: w is the position of the element, as states hold it; ``shares``: w is 1 / the number of elements of the segment
     * ``settled``: the name of the gradient that does the same where the pivot of the fold is known before it adds up, or ""
+    * ``from_terms``: x is the term of the element in the fold about its pivot, which has left it in the element's place
     * ``guarded``: p and q are used only where y is no normal number, so the fold can be left out where all y are
     """
 
     name: str
-    vjp: Callable[..., Any] | ByType
+    vjp: Callable[..., Any] | str
     rows: tuple[str, ...] = ()
     segments: tuple[str, ...] = ("d_output",)
     fold: str = ""
@@ -48,8 +49,9 @@ class Gradient:
     uses_positions: bool = False
     guarded: bool = False
     shares: bool = False
-    prepare: Callable[..., Any] = _unprepared
+    prepare: Callable[..., Any] | str = _unprepared
     settled: str = ""
+    from_terms: bool = False
 
     @property
     def results(self) -> int:
@@ -75,7 +77,7 @@ class Gradient:
     @property
     def inverts(self) -> bool:
         """Whether it needs 1 / y."""
-        return self.prepare is not _unprepared
+        return len(self.segments) > 1 and self.prepare is not _unprepared
 
     @property
     def divides(self) -> bool:
@@ -141,6 +143,10 @@ def _softmax(x: Any, w: Any, g: Any, y: Any, p: Any, q: Any, zero: Any) -> Any:
     return math.exp(x - p) * q
 
 
+def _share(x: Any, w: Any, g: Any, y: Any, p: Any, q: Any, zero: Any) -> Any:
+    return x * q
+
+
 def _softmax_gradient(x: Any, w: Any, g: Any, y: Any, p: Any, q: Any, zero: Any) -> Any:
     """x is the softmax, w its gradient, p = Σ x · w over the segment."""
     return x * (w - p)
@@ -176,14 +182,17 @@ NORM2 = Gradient("norm2", _direction, ("input",), _BOTH, prepare=_reciprocal)
 VAR = Gradient("var", _deviation, ("input",), fold="moments")
 STD = Gradient("std", _scaled_deviation, ("input",), _BOTH, fold="moments", prepare=_reciprocal_share)
 #: these are no gradients of a fold, but are computed alike: from an element and the results of a fold
-SOFTMAX = Gradient("softmax", _softmax, ("input",), (), fold="softmax")
+SOFTMAX = Gradient("softmax", _softmax, ("input",), (), fold="softmax", settled="softmax_of_terms")
+#: the same where a fold knows the greatest element before it adds up, and leaves the terms in place of elements
+SOFTMAX_OF_TERMS = replace(SOFTMAX, name="softmax_of_terms", vjp=_share, fold="softmax_of_terms", settled="", from_terms=True)
 #: the same for results that are rounded to a half type
 ROUNDED_SOFTMAX = replace(
     SOFTMAX, name="rounded_softmax", vjp=ByType("numba_baracuda.kernels.pivots:rounded_share"), settled="settled_softmax"
 )  # fmt: skip
 #: the same where a fold knows the greatest element before it adds up
 SETTLED_SOFTMAX = replace(
-    SOFTMAX, name="settled_softmax", vjp=ByType("numba_baracuda.kernels.pivots:settled_share"), fold="settled_softmax"
+    SOFTMAX, name="settled_softmax", vjp="numba_baracuda.kernels.pivots:settled_share", fold="settled_softmax", settled="",
+    prepare=ByType("numba_baracuda.kernels.pivots:prepared_line"),
 )  # fmt: skip
 SOFTMAX_BACKWARD = Gradient("softmax_backward", _softmax_gradient, ("output", "d_output"), (), fold="dot", over=("output", "d_output"))
 LOG_SOFTMAX = Gradient("log_softmax", _log_softmax, ("input",), (), fold="log_softmax")
@@ -193,7 +202,7 @@ GRADIENTS = {
     gradient.name: gradient
     for gradient in (
         SUM, MEAN, EQUAL, FIRST_MAX, FIRST_MIN, ALL_MAX, ALL_MIN, EVEN_MAX, EVEN_MIN, PROD, ROUNDED_PROD, LOGSUMEXP, NORM2, VAR, STD, SOFTMAX,
-        ROUNDED_SOFTMAX, SETTLED_SOFTMAX, SOFTMAX_BACKWARD, LOG_SOFTMAX, LOG_SOFTMAX_BACKWARD,
+        ROUNDED_SOFTMAX, SETTLED_SOFTMAX, SOFTMAX_OF_TERMS, SOFTMAX_BACKWARD, LOG_SOFTMAX, LOG_SOFTMAX_BACKWARD,
     )
 }  # fmt: skip
 

@@ -40,6 +40,10 @@ def _pivot_and_sum(pivot: Any, first: Any, second: Any, count: Any, one: Any) ->
     return pivot, first
 
 
+def _pivot_and_one(pivot: Any, one: Any) -> Any:
+    return pivot, one
+
+
 def _same_sums(first: Any, second: Any, count: Any, old: Any, new: Any, one: Any) -> Any:
     return first, second
 
@@ -99,6 +103,7 @@ class KernelMonoid(Monoid):
     Some monoids are also sums about a pivot, which lose fewer digits or cost less:
 
     * ``pivot_terms(x, pivot, one)``: the ``term_count`` terms, one or two, of an element, to be added up
+    * ``settle(pivot, one)``: what ``pivot_terms`` gets for the pivot and for ``one`` where the pivot is known before elements are added up
     * ``rebase(first, second, count, old, new, one)``: the sums about ``old`` of ``count`` elements, as sums about ``new``
     * ``pivot_state(pivot, first, second, count, one)``: the state
     * ``choose_pivot(a, x)``: the pivot after element ``x``, ``a`` being the pivot before it; it may ignore NaN, since the sums do not. Without it the
@@ -113,9 +118,10 @@ class KernelMonoid(Monoid):
     finish: Any = _state
     commutes: bool = field(default=True, kw_only=True)
     append: Callable[[Any, Any, Any], Any] | None = None
-    choose_pivot: Callable[[Any, Any], Any] | None = None
+    choose_pivot: Callable[[Any, Any], Any] | str | None = None
     packed_choice: str = ""
     pivot_terms: Callable[[Any, Any, Any], Any] | str = ""
+    settle: Callable[[Any, Any], Any] | str = _pivot_and_one
     rebase: Callable[[Any, Any, Any, Any, Any, Any], Any] | str = _same_sums
     pivot_state: Callable[[Any, Any, Any, Any, Any], Any] | str = _pivot_and_sum
     unit_pivot_suffices: Callable[[Any, Any, Any], Any] | str = ""

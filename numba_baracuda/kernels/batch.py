@@ -16,7 +16,7 @@ from ..runtime import jit
 from .elements import conversions_of, of_type, position_code_of
 
 #: fields of a monoid that may be :class:`~..algebra.ByType`
-_BY_TYPE = ("lift", "combine", "finish", "pivot_terms", "rebase", "pivot_state", "unit_pivot_suffices")
+_BY_TYPE = ("lift", "combine", "finish", "pivot_terms", "settle", "rebase", "pivot_state", "unit_pivot_suffices")
 
 
 def state_kind(monoid: str, value: str) -> str:

@@ -6,9 +6,11 @@ import functools
 import math
 from typing import Any
 
-from numba.cuda.types import float32
+import numpy as np
+from numba.cuda.types import float32, int32
 
-from ..device.numbers import exp2_approx, log2_approx, multiply_add, reciprocal_approx
+from ..device.bits import f32_as_i32, i32_as_f32
+from ..device.numbers import exp2_approx, log2_approx, maximum, multiply_add, reciprocal_approx
 from ..runtime import jit
 
 _LOG2_E, _LN_2 = math.log2(math.e), math.log(2)
@@ -64,42 +66,90 @@ def rounded_share(kind: Any) -> Any:
 
 
 @functools.cache
-def settled_terms(kind: Any) -> Any:
-    """``pivot_terms(x, pivot, one)``: exp(x − pivot) times a factor of its own for each pivot, about 2¹⁰. For halves, as float32.
+def settled_line(kind: Any) -> Any:
+    """``settle(pivot, one)`` of :func:`settled_terms`: where the line of exponents begins, a multiple of the pivot that is rounded, and its slope.
 
-    It takes a multiply-add, about a multiple of the pivot that is rounded, and a power. Error: 2 ulp and half an ulp of the exponent, as long as sums
-    about different pivots do not meet; subnormal results of halves stay. With pivots of 2¹⁷ and more the factor is 1: halves that are not the pivot
-    are less by 512, for which the term is 0.
+    About the pivot it is 10. From pivots of 2¹⁷ on the slope is 1, and 0 is there: halves that are not the pivot are less by 512, for which the term
+    is 0.
     """
     shift, far, rest = kind(10), kind(2.0**17), kind(_LOG2_E - 1)
 
     @jit.device
-    def pivot_terms(x: Any, pivot: Any, one: Any) -> Any:
+    def settle(pivot: Any, one: Any) -> Any:
         near = abs(pivot) < far
-        # by arithmetic, or ptxas would choose between the constants anew for each element
         slope = multiply_add(one if near else one - one, rest, one)
-        start = multiply_add(-slope, pivot, shift if near else one - one)
-        return exp2_approx(multiply_add(x, slope, start)), one - one
+        return multiply_add(-slope, pivot, shift if near else one - one), slope
 
-    return pivot_terms
+    return settle
+
+
+@jit.device
+def settled_terms(x: Any, start: Any, slope: Any) -> Any:
+    """``pivot_terms``: exp(x − pivot) times a factor of its own for each pivot, about 2¹⁰, by its :func:`settled_line`. For halves, as float32.
+
+    It takes a multiply-add and a power. Error: 2 ulp and half an ulp of the exponent, as long as sums about different pivots do not meet; subnormal
+    results of halves stay.
+    """
+    return exp2_approx(multiply_add(x, slope, start)), slope
 
 
 @functools.cache
-def settled_share(kind: Any) -> Any:
-    """``vjp`` of a softmax that is rounded to a half type, of a sum of :func:`settled_terms`: the element's term · q."""
-    terms, one = settled_terms(kind), kind(1)
+def prepared_line(kind: Any) -> Any:
+    """``prepare`` of :func:`settled_share`: the :func:`settled_line` of the pivot p instead of g and y."""
+    settle, one = settled_line(kind), kind(1)
 
     @jit.device
-    def vjp(x: Any, w: Any, g: Any, y: Any, p: Any, q: Any, zero: Any) -> Any:
-        return terms(x, p, one)[0] * q
+    def prepare(g: Any, y: Any, p: Any, q: Any, scale: Any, inverse: Any) -> Any:
+        start, slope = settle(p, one)
+        return start, slope, p, q
 
-    return vjp
+    return prepare
+
+
+@jit.device
+def settled_share(x: Any, w: Any, g: Any, y: Any, p: Any, q: Any, zero: Any) -> Any:
+    """``vjp`` of a softmax that is rounded to a half type, of a sum of :func:`settled_terms`: the element's term · q."""
+    return settled_terms(x, g, y)[0] * q
+
+
+@jit.device
+def finite_pivot(pivot: Any, one: Any) -> Any:
+    """``settle(pivot, one)``: 0 for an infinite pivot or NaN."""
+    return (pivot if abs(pivot) < math.inf else one - one), one
+
+
+@functools.cache
+def accurate_terms(kind: Any) -> Any:
+    """``pivot_terms(x, pivot, one)``: 2⁶⁴ · exp(x − pivot), for float32 and a finite x − pivot, or −∞.
+
+    x − pivot is rounded; of that, the error is 2 ulp, as of the hardware's power of two, which gets what is less than a half away from an integer.
+    Nothing is subnormal; for differences less than −130 it is exp −130, of which a share is 0. Not for NaN.
+    """
+    slope, rest, least = kind(_LOG2_E), kind(_LOG2_E - float(np.float32(_LOG2_E))), kind(-130)
+    # the nearest integer is in the low bits of a sum with it, and 64 more
+    whole = kind(3 * 2.0**22 + 64)
+
+    @jit.device
+    def pivot_terms(x: Any, pivot: Any, one: Any) -> Any:
+        away = maximum(x - pivot, least)
+        number = multiply_add(away, slope, whole)
+        part = multiply_add(away, rest, multiply_add(away, slope, whole - number))
+        return i32_as_f32(int32(f32_as_i32(exp2_approx(part)) + int32(f32_as_i32(number) << 23))), one - one
+
+    return pivot_terms
 
 
 @jit.device
 def pivot_and_inverse(state: Any, count: Any, one: Any) -> Any:
     """``finish``: m and 1 / s of a float32 state (m, s), NaN where m is infinite. Error: 1 ulp."""
     return state[0], reciprocal_approx(state[1]) + (state[0] - state[0])
+
+
+@jit.device
+def pivot_and_accurate_inverse(state: Any, count: Any, one: Any) -> Any:
+    """The same where 1 / s is no subnormal number. Error: little more than half an ulp, after a step of Newton's."""
+    inverse = reciprocal_approx(state[1])
+    return state[0], multiply_add(inverse, multiply_add(-state[1], inverse, one), inverse) + (state[0] - state[0])
 
 
 @jit.device

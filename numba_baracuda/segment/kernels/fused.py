@@ -29,7 +29,8 @@ def fold_and_broadcast_runs(
     """What :func:`broadcast_to_rows` stores after a fold by :func:`fold_tiles`, for ids in order, in one launch.
 
     A block takes the runs that begin among the ``tile`` rows of its tile. It looks at ``room`` rows at a time, from the first row that is not done
-    on, lists where runs begin among them, and copies up to ``most`` that end there to shared memory, by 16 bytes. Then each lane folds ``vector``
+    on, lists where runs begin among them, and copies up to ``most`` that end there to shared memory, by 16 bytes; it begins to copy the tile's rows
+    before it looks. Then each lane folds ``vector``
     columns of a run, or of every 2ⁿ-th row of it where runs are few, and such lanes combine their states in a tree; what elements are given of that
     goes to shared memory, too, and the block stores what becomes of the rows. ``in_place`` a lane walks its rows twice, to choose pivots and to add
     up, and then replaces them. A run of more than ``room`` rows is read twice from global memory, the second time from the caches. The first
@@ -60,9 +61,9 @@ def fold_and_broadcast_runs(
     await_rows, given_size, wide_size = await_copies(0), 4 * vector, accumulator_type(value).bitwidth // 8
     look, has_segments = looker_of(threads), len(grad.segments) > 0
     warps, free_bits, half = threads // 32, 32 - (threads - 1).bit_length(), (1 << 16) - 1
-    votes_size, reach, unsigned = rows_per_thread * warps, rows_per_thread * threads, jit.SCALARS["u" + index[1:]]
-    together = 1 if spread else vector
-    index_type, scan_steps, all_look = jit.SCALARS[index], (votes_size - 1).bit_length(), rows_per_thread > 1
+    votes_size, counts_size, reach = rows_per_thread * warps, rows_per_thread * warps + 1, rows_per_thread * threads
+    together, unsigned = 1 if spread else vector, jit.SCALARS["u" + index[1:]]
+    index_type, scan_steps, all_look = jit.SCALARS[index], (votes_size - 1).bit_length(), rows_per_thread > 1 or not spread
 
     @jit.device
     def level_of(items: Any) -> Any:
@@ -76,7 +77,7 @@ def fold_and_broadcast_runs(
     ) -> None:  # fmt: skip
         staged = cuda.shared.array(0, element)
         held = cuda.shared.array(0, wide)
-        counts = cuda.shared.array(votes_size, int32)
+        counts = cuda.shared.array(counts_size, int32)
         begins = cuda.shared.array(reach, uint16)
         run_of = cuda.shared.array(reach, uint16)
         given = cuda.local.array(given_size, wide)
@@ -95,12 +96,19 @@ def fold_and_broadcast_runs(
         stop, begun = min(position + tile, rows), int64(-1)
         w_at = int32(int32(int32(room) * pitch + 2 * piece - 1) & -piece)
         held_at, step = int32(int32(w_at * (2 if has_w else 1)) * size // wide_size), int32(int32(most) * pitch)
+        # rows of the tile are on their way while the block looks for heads: whole pieces, some of the run that began before them
+        base = (position * columns) & int64(-piece)
+        early = int32(int32(int32(position * columns - base) + int32(min(stop - position, room)) * pitch) & -piece)
+        begin_copies(x, base, early, size, staged, 0, thread, threads)
+        if has_w:
+            begin_copies(w, base, early, size, staged, w_at, thread, threads)
+        commit_copies()
         while position < stop or begun >= 0:
             # heads, rows whose id differs from the one before, among the next rows and the one behind them, or behind all
             rest, inside = int32(min(rows - position, int64(reach))), int32(max(min(stop - position, int64(reach)), int64(0)))
             count = int32(min(int32(room), rest))
             last = int32(min(count, int32(rest - 1)))
-            # where a thread has one row, a warp that has none of these does not look
+            # where a thread has one row, and rows are wide, a warp that has none of these does not look
             last_vote = int32(count >> 5)
             for u in range(rows_per_thread):
                 if all_look or warp <= last_vote:
@@ -115,17 +123,17 @@ def fold_and_broadcast_runs(
                     if int32(opaque(lane)) == 0:
                         counts[uint32(warp + u * warps)] = int32(cuda.popc(votes[u]) + (cuda.popc(own_votes) << 16))
             cuda.syncthreads()
-            # each warp adds up the counts, of which each lane has one
-            own_count = counts[uint32(lane)] if lane <= last_vote else int32(0)
-            found = own_count
-            for k in range(scan_steps):
-                below = cuda.shfl_up_sync(-1, found, 1 << k)
-                found = int32(found + (below if lane >= int32(1 << k) else int32(0)))
-            before = int32(found - own_count)
-            found = cuda.shfl_sync(-1, found, votes_size - 1)
-            runs, found = int32(found >> 16), int32(found & half)
-            for u in range(rows_per_thread):
-                if all_look or warp <= last_vote:
+            if all_look or warp <= last_vote:
+                # each warp adds up the counts, of which each lane has one
+                own_count = counts[uint32(lane)] if lane <= last_vote else int32(0)
+                found = own_count
+                for k in range(scan_steps):
+                    below = cuda.shfl_up_sync(-1, found, 1 << k)
+                    found = int32(found + (below if lane >= int32(1 << k) else int32(0)))
+                before = int32(found - own_count)
+                if thread == votes_size - 1:
+                    counts[votes_size] = found
+                for u in range(rows_per_thread):
                     ahead, number = int32(thread + u * threads), cuda.shfl_sync(-1, before, int32(warp + u * warps))
                     number = int32((number & half) + cuda.popc(int32(votes[u] & up_to)) - 1)
                     if int32(votes[u] & own_bit) != 0:
@@ -133,6 +141,8 @@ def fold_and_broadcast_runs(
                     if ahead < count:
                         run_of[uint32(ahead)] = uint16(number if unsigned(own_ids[u]) < unsigned(segments) else NO_RUN)
             cuda.syncthreads()
+            found = counts[votes_size]
+            runs, found = int32(found >> 16), int32(found & half)
             low = int32(begins[0]) if found > 0 else int32(0)
             # nothing is stored, and no long run walked, before it is known that there is none
             if begun >= 0:
@@ -159,27 +169,31 @@ def fold_and_broadcast_runs(
                     turn = int32(opaque(turn + threads))
                 begun = int64(-1)
             elif runs == 0:
+                await_rows()
                 position = stop
             elif found == 1:
-                begun, position = position + low, position + count
+                await_rows()
+                begun, position, early = position + low, position + count, int32(0)
             else:
                 runs = int32(min(min(runs, int32(found - 1)), int32(most)))
-                end, first = int32(begins[uint32(runs)]), (position + low) * columns
-                base = first & int64(-piece)
-                shift, elements = int32(first - base), int32(int32(end - low) * pitch)
-                begin_copies(x, base, int32(shift + elements), size, staged, 0, thread, threads)
+                end, base = int32(begins[uint32(runs)]), (position * columns) & int64(-piece)
+                shift = int32(position * columns - base)
+                here, high = int32(shift + low * pitch), int32(shift + end * pitch)
+                rest = int32(max(int32(high - early), int32(0)))
+                begin_copies(x, base + early, rest, size, staged, early, thread, threads)
                 if has_w:
-                    begin_copies(w, base, int32(shift + elements), size, staged, w_at, thread, threads)
+                    begin_copies(w, base + early, rest, size, staged, int32(w_at + early), thread, threads)
                 commit_copies()
-                level, turn = level_of(int32(runs * wide_row)), int32(warp * 32)
+                items, done = int32(runs * wide_row), int32(0)
+                level = level_of(items)
                 await_rows()
                 cuda.syncthreads()
                 looked = all_looked(looked, int32(lookers), guard)
                 if looked >= FOUND:
                     return
-                while turn < int32(int32(runs * wide_row) << level):
-                    item = int32(turn + lane)
-                    share, taken = int32(item & int32((1 << level) - 1)), int32(item >> level)
+                # of the last items, which are fewer, more lanes share each
+                while int32(done + (int32(warp * 32) >> level)) < items:
+                    share, taken = int32(lane & int32((1 << level) - 1)), int32(done + (thread >> level))
                     number = half_row_of(taken, reciprocal)
                     active = number < runs
                     number, column = (number if active else int32(0)), (int32(taken - number * wide_row) * together if active else int32(0))
@@ -192,7 +206,7 @@ def fold_and_broadcast_runs(
                         segment = segment if 0 <= segment < segments else int64(-1)
                     elif run_of[uint32(begin)] != NO_RUN:
                         segment = int64(0)
-                    at = int32(shift + int32(begin - low) * pitch + column)
+                    at = int32(shift + begin * pitch + column)
                     fold_run(
                         staged, staged, at, int32(w_at + at), apart, pitch, share, level, length if active else int32(0), position + begin,
                         segment, g, y, segment * columns + column, correction, given,
@@ -203,15 +217,17 @@ def fold_and_broadcast_runs(
                         replace(staged, int32(at + own), int32(w_at + at + own), apart, int32(pitch << level), left, segment >= 0, given)
                     elif active and share == 0 and segment >= 0:
                         keep(held, int32(held_at + number * pitch + column), step, given)
-                    turn = int32(opaque(turn + threads))
+                    done = int32(opaque(done + int32(threads >> level)))
+                    level = level_of(int32(items - done))
                 cuda.syncthreads()
                 if in_place:
-                    store_rows(staged, shift, int32(shift + elements), output, base, thread)
+                    store_rows(staged, here, high, output, base, thread)
                 else:
                     store_held(
-                        staged, shift, int32(w_at + shift), held, held_at, step, pointer_at(run_of, low), pitch, row_reciprocal, elements, output,
-                        first, thread,
+                        staged, here, int32(w_at + here), held, held_at, step, pointer_at(run_of, low), pitch, row_reciprocal, int32(high - here),
+                        output, base + here, thread,
                     )  # fmt: skip
+                early = int32(0)
                 position = position + end
 
     return fold_and_broadcast_runs

@@ -41,7 +41,7 @@ def run_folder_of(gradient: str, value: str, vector: int, rows: int, shared: boo
     element, wide, grad, state = jit.SCALARS[value], accumulator_type(value), GRADIENTS[gradient], BY_NAME[value].accumulator
     fold, open_run = run_states_of(grad.fold, value, vector, state), open_run_of(grad.fold, value, vector, state)
     walk = run_walker_of(grad.fold, value, vector, state, rows, len(grad.over), shared=shared)
-    fold_about_pivots: Any = pivot_folder_of(grad.fold, value, vector, rows, spread) if about_pivots else None
+    fold_about_pivots: Any = pivot_folder_of(grad.fold, value, vector, rows, spread, grad.from_terms) if about_pivots else None
     begin_run, close_shared, finish_states = open_run.begin, open_run.close_shared, fold.finish_states
     run_scalars, scalars, results, results_size = open_run.scalars, fold.scalars, grad.results, vector * grad.results
     prepare, put = vjp_parts_of(gradient, value)[0], state_accessors(4)[1]

@@ -22,7 +22,7 @@ from .vjp import vjp_parts_of
 @functools.cache
 def _columns_of(vector: int, spread: bool) -> tuple[Any, Any]:
     """``load(staged, at, apart, batch, k)`` and ``store``, of ``vector`` columns in shared memory: ``apart`` elements where they are ``spread``."""
-    load_vector, store_vector, load_one = LOAD_SHARED[vector], STORE_SHARED[vector], LOAD_SHARED[1]
+    load_vector, store_vector, load_one, store_one = LOAD_SHARED[vector], STORE_SHARED[vector], LOAD_SHARED[1], STORE_SHARED[1]
 
     @jit.device
     def load(staged: Any, at: Any, apart: Any, batch: Any, k: Any) -> None:
@@ -36,7 +36,7 @@ def _columns_of(vector: int, spread: bool) -> tuple[Any, Any]:
     def store(staged: Any, at: Any, apart: Any, batch: Any, k: Any) -> None:
         if spread:
             for v in range(vector):
-                staged[uint32(at + v * apart)] = batch[k + v]
+                store_one(staged, int32(at + v * apart), batch, k + v)
         else:
             store_vector(staged, at, batch, k)
 
@@ -71,24 +71,25 @@ def _pivots_of(monoid: str, value: str, vector: int, spread: bool) -> tuple[Any,
 
 
 @functools.cache
-def pivot_folder_of(monoid: str, value: str, vector: int, rows: int, spread: bool) -> Any:
+def pivot_folder_of(monoid: str, value: str, vector: int, rows: int, spread: bool, keeps: bool = False) -> Any:
     """``fold(staged, at, apart, row_step, left, level, states)``: sets the ``states`` of ``vector`` columns to those of a run in shared memory.
 
     The columns are ``apart`` elements apart where they are ``spread``, else neighbours. A lane has ``left`` rows of it, ``row_step`` elements apart,
     the first at ``staged[at]``, of which it loads ``rows`` before it uses the first. It walks them twice, to choose the pivot and to add up.
-    2^``level`` neighbouring lanes have the rows of one run, and all get its states. All lanes of the warp call it.
+    2^``level`` neighbouring lanes have the rows of one run, and all get its states. It ``keeps`` the term of each element in its place, of elements
+    that are of the accumulator's type. All lanes of the warp call it.
     """
     typed, kind, element, widen = typed_monoid(monoid, value), accumulator_type(value), jit.SCALARS[value], conversions_of(value)[0]
     held, loaded, count, first, append, unpack = _pivots_of(monoid, value, vector, spread)
-    choose = jit.device(typed.choose_pivot)
-    terms, put = jit.device(typed.pivot_terms), state_accessors(2)[1]
-    load_chosen, load = _columns_of(count, spread)[0], _columns_of(vector, spread)[0]
+    choose, settle, terms, put = jit.device(typed.choose_pivot), jit.device(typed.settle), jit.device(typed.pivot_terms), state_accessors(2)[1]
+    load_chosen, (load, store) = _columns_of(count, spread)[0], _columns_of(vector, spread)
     packing, chosen_size, batch_size = vector // count >> 1, rows * count, rows * vector
 
     @jit.device
     def fold(staged: Any, at: Any, apart: Any, row_step: Any, left: Any, level: Any, states: Any) -> None:
         some, chosen = cuda.local.array(chosen_size, loaded), cuda.local.array(count, held)
         batch, pivots, totals = cuda.local.array(batch_size, element), cuda.local.array(vector, kind), cuda.local.array(vector, kind)
+        settled, scales = cuda.local.array(vector, kind), cuda.local.array(vector, kind)
         source, place, step, rest = bits.recast(staged, loaded), int32(at >> packing), int32(row_step >> packing), left
         for k in range(count):
             chosen[k] = first()
@@ -111,16 +112,29 @@ def pivot_folder_of(monoid: str, value: str, vector: int, rows: int, spread: boo
             for v in range(vector):
                 pivots[v] = choose(pivots[v], cuda.shfl_xor_sync(-1, pivots[v], distance))
             distance = int32(opaque(distance + distance))
+        for v in range(vector):
+            settled[v], scales[v] = settle(pivots[v], kind(1))
         while left >= rows:
             for u in range(rows):
                 load(staged, int32(at + u * row_step), apart, batch, u * vector)
             for k in range(batch_size):
-                totals[k % vector] += terms(widen(batch[k]), pivots[k % vector], kind(1))[0]
+                term = terms(widen(batch[k]), settled[k % vector], scales[k % vector])[0]
+                totals[k % vector] += term
+                if keeps:
+                    batch[k] = term
+            if keeps:
+                for u in range(rows):
+                    store(staged, int32(at + u * row_step), apart, batch, u * vector)
             at, left = int32(at + rows * row_step), int32(opaque(left - rows))
         while left > 0:
             load(staged, at, apart, batch, 0)
             for v in range(vector):
-                totals[v] += terms(widen(batch[v]), pivots[v], kind(1))[0]
+                term = terms(widen(batch[v]), settled[v], scales[v])[0]
+                totals[v] += term
+                if keeps:
+                    batch[v] = term
+            if keeps:
+                store(staged, at, apart, batch, 0)
             at, left = int32(at + row_step), int32(opaque(left - 1))
         distance = int32(1)
         while distance < shares:

@@ -39,13 +39,15 @@ def begin_copies(array: Any, first: Any, count: Any, size: Any, shared: Any, at:
     each = _PIECE // size
     turn, rest = lanes * each, int32(count & (each - 1))
     source, target, left = int64(first + lane * each), int32(at + lane * each), int32(count - lane * each)
-    while left >= each:
+    while left >= 3 * turn + each:
         # offsets from these are part of the instructions
         near, place = pointer_at(array, source), pointer_at(shared, target)
         for k in range(4):
-            if left >= k * turn + each:
-                copy_async(near, k * turn, place, k * turn)
+            copy_async(near, k * turn, place, k * turn)
         source, target, left = source + 4 * turn, int32(target + 4 * turn), int32(opaque(left - 4 * turn))
+    while left >= each:
+        copy_async(array, source, shared, target)
+        source, target, left = source + turn, int32(target + turn), int32(opaque(left - turn))
     # what is left, less than a piece
     if lane < rest:
         shared[uint32(at + count - rest + lane)] = array[first + count - rest + lane]

@@ -19,7 +19,7 @@ def vjp_parts_of(gradient: str, value: str) -> tuple[Any, Any]:
     """
     grad, wide = GRADIENTS[gradient], accumulator_type(value)
     (widen, narrow), position_code, scaled_inverse, inverts = conversions_of(value), position_code_of(value), inverse_of(value), grad.inverts
-    vjp, prepare_wide = jit.device(of_type(grad.vjp, wide)), jit.device(grad.prepare)
+    vjp, prepare_wide = jit.device(of_type(grad.vjp, wide)), jit.device(of_type(grad.prepare, wide))
     has_x, has_w, has_g, has_y = len(grad.rows) > 0, len(grad.rows) > 1, len(grad.segments) > 0, len(grad.segments) > 1
     uses_positions = grad.uses_positions
 
