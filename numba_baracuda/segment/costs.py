@@ -11,43 +11,43 @@ from ..core.policy import Policy
 class Times(Policy):
     """What the variants of folds over ids in any order take, by the functions of ``times.py``.
 
-    Picoseconds of each row, of a byte, of an element or of a pass of a sort over a row, unless said otherwise. Fitted to 430 cells of
+    Picoseconds of each row, of a byte, of an element or of a pass of a sort over a row, unless said otherwise. Fitted to 777 cells of
     ``benchmarks.choice`` on an H200, of 2^26 elements in rows of 1 to 400, 1.4 to 4096 rows a segment in the mean: so that times are near those that
     were measured, and those of the variant that is chosen within 1.1 or 1.3 of the fastest, whether ids are drawn uniformly or nine of ten are the
     same.
     """
 
-    launches: float = 10.0  #: microseconds of a few launches
-    sort_launches: float = 30.0  #: microseconds of these and a sort
+    launches: float = 10.1  #: microseconds of a few launches
+    sort_launches: float = 29.0  #: microseconds of these and a sort
     cached_bytes: int = 40 << 20  #: bytes of the results up to which the level 2 cache holds those that atomics update
     bin_row: float = 3.0
     bin_element: float = 0.8
     bin_element_segment: float = 0.03  #: of an element and segment
-    pair_row: float = 2.96
-    pair_pass: float = 3.18
-    pair_pass_byte: float = 1.59
-    pair_result_byte: float = 0.1
+    pair_row: float = 6.15
+    pair_pass: float = 3.03
+    pair_pass_byte: float = 1.17
+    pair_result_byte: float = 0.955
     permuted_row: float = 17.3
     permuted_byte: float = 0.132
     permuted_element: float = 0.296
-    permuted_heavy_element: float = 0.468
+    permuted_heavy_element: float = 0.216
     permuted_result_byte: float = 0.743
     index_pass: float = 8.0
     range_row: float = 15.9
     range_byte: float = 0.144
-    range_pair_row: float = 12.2  #: where rows are sorted along with the ids
+    range_pair_row: float = 11.1  #: where rows are sorted along with the ids
     single_range_row: float = 10.0  #: computed, not timed
     single_range_element: float = 2.3  #: the same
-    range_element: float = 3.36
+    range_element: float = 3.3
     range_heavy_element: float = 1.69
-    range_result_byte: float = 1.43
-    update_row: float = 5.41
-    update_element: float = 1.3
+    range_result_byte: float = 2.56
+    update_row: float = 6.94
+    update_element: float = 1.16
     update_single: float = 1.18  #: of an element besides where a thread has one column of several
-    update_wide: float = 0.796  #: of an element of float64 besides
-    update_line: float = 1000.0  #: of each update of the same 128 bytes besides
+    update_wide: float = 2.1  #: of an element of float64 besides
+    update_line: float = 180.0  #: of each update of the same 128 bytes besides
     update_miss: float = 9.63  #: of 32 bytes that the level 2 cache does not hold besides
-    update_byte: float = 1.03  #: of the results
-    extreme_byte: float = 2.44  #: of results that are encoded
+    update_byte: float = 1.34  #: of the results
+    extreme_byte: float = 3.11  #: of results that are encoded
     count_row: float = 8.25
-    count_miss: float = 114.0
+    count_miss: float = 199.0
