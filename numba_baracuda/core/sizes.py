@@ -255,10 +255,13 @@ class Trace:
         self._asked[id(size)] = size, ((low, high) if low == high else (least, most))
         size.low, size.high = low, high
 
-    def compile(self, results: Any) -> Callable[..., Any]:
-        """A function of tuples of sizes: the results, nested tuples of numbers and strings, for other sizes, or None where a guard fails."""
+    def compile(self, results: Any, arguments: Sequence[str] = ()) -> Callable[..., Any]:
+        """A function of tuples of sizes: the results, nested tuples of numbers and strings, for other sizes, or None where a guard fails.
+
+        ``arguments`` are patterns of its arguments where these are more than one tuple each: ``(_, {}, {})`` has two behind something else.
+        """
         results = _canonical_all(results)
-        writer = Writer(self._inputs)
+        writer = Writer(self._inputs, arguments or ["{}"] * len(self._inputs))
         for _, a, b in self._guards:
             writer.count(a)
             writer.count(b)
