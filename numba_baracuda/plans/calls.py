@@ -15,7 +15,7 @@ from ..arrays.views import ArrayType, View, remember, remember_again
 from ..core.axes import c_strides
 from ..core.errors import BaracudaError, InvalidProblem, Unsupported
 from ..core.op import Gemm, Op, Verify
-from ..core.sizes import Trace
+from ..core.trace import Trace
 from . import frames, plan
 from .frames import Bound, Frame
 from .memos import memo
@@ -139,13 +139,14 @@ class Calls:
             glances = known[_GLANCES]
             alike = (self, key, outs is None, workspace is None, len(sizes), glances[1][1][self.fixed], *map(_KIND, glances[1:]))
             calls = _classes.get(alike)
-            bound = calls and calls.settle(glances)
+            bound = None if calls is None else calls.settle(glances)
             if bound is None:
                 read = self._views(given, views)
                 done = self._exactly(exact, read[: len(inputs)], sizes, context, outs, stream, workspace)
                 numbers = (sizes, *itertools.chain.from_iterable(map(_LAID_OUT, glances[1:])))
                 # a lambda would slow all calls
-                (calls or remember(_classes, alike, CallClass(), _MOST_CLASSES)).learn(numbers, partial(self._trace, read, len(inputs), numbers, context, workspace is not None))
+                calls = calls or remember(_classes, alike, CallClass(), _MOST_CLASSES)
+                calls.learn(numbers, partial(self._trace, read, len(inputs), numbers, context, workspace is not None))
                 return done
             remember_again(frames.bounds, exact, bound)
         if outs is not None and bound.near(pointers):
