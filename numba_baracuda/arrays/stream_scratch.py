@@ -63,7 +63,9 @@ class Memory:
         """
         if nbytes > ROOM_BYTES:
             return None
-        places = [*map(self._room.__add__, offsets[fresh:]), 0]
+        room = self._room
+        places = [room + offset for offset in offsets[fresh:]]
+        places.append(0)
         if restored:
             if (offsets[restored] if restored < len(offsets) else nbytes) > ZEROED_BYTES:
                 return None

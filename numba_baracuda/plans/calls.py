@@ -29,7 +29,7 @@ _New = tuple[tuple[tuple[int, ...], tuple[int, ...], str], ...]  #: shape, strid
 PATIENCE, MOST_PROGRAMS, MOST_PATIENCE = 2, 256, 64
 
 _SOMEWHERE = 1 << 12  #: an address of no array
-_GLANCES = slice(4, None)  #: where the key of a call has the sizes and what was seen of its arrays
+_SEEN = slice(5, None)  #: where the key of a call has what was seen of its arrays
 _KIND, _LAID_OUT = itemgetter(0), itemgetter(1, 2)  #: of what was seen of an array
 
 
@@ -58,11 +58,11 @@ class CallClass:
         self.untraceable: Exception | None = None
         self.lock = threading.Lock()
 
-    def settle(self, glances: Sequence[Any]) -> Bound | None:
-        """The launches for these sizes and arrays, if a program serves them."""
+    def settle(self, sizes: tuple[int, ...], seen: Sequence[Any]) -> Bound | None:
+        """The launches for these sizes and what was seen of arrays, if a program serves them."""
         for program in self.programs:
             try:
-                made = program.replay(*glances)
+                made = program.replay(sizes, *seen)
             except (ArithmeticError, BaracudaError):
                 continue
             if made is not None:
@@ -125,9 +125,9 @@ class Calls:
         given = inputs if outs is None else inputs + outs
         try:
             for array in given:
-                pointer, seen, view = arrays.glances[type(array)](array, labels[len(views)])
+                pointer, glance, view = arrays.glances[type(array)](array, labels[len(views)])
                 pointers.append(pointer)
-                known.append(seen)
+                known.append(glance)
                 views.append(view)
         except (BaracudaError, IndexError):  # no array, or one more than there are outputs
             if len(views) < len(inputs):
@@ -136,14 +136,14 @@ class Calls:
         exact = tuple(known)
         bound = frames.bounds.get(exact)
         if bound is None:
-            glances = known[_GLANCES]
-            alike = (self, key, outs is None, workspace is None, len(sizes), glances[1][1][self.fixed], *map(_KIND, glances[1:]))
+            seen = known[_SEEN]
+            alike = (self, key, outs is None, workspace is None, len(sizes), tuple(seen[0][1])[self.fixed], *map(_KIND, seen))
             calls = _classes.get(alike)
-            bound = None if calls is None else calls.settle(glances)
+            bound = None if calls is None else calls.settle(sizes, seen)
             if bound is None:
                 read = self._views(given, views)
                 done = self._exactly(exact, read[: len(inputs)], sizes, context, outs, stream, workspace)
-                numbers = (sizes, *itertools.chain.from_iterable(map(_LAID_OUT, glances[1:])))
+                numbers = (sizes, *itertools.chain.from_iterable(map(_LAID_OUT, seen)))
                 # a lambda would slow all calls
                 calls = calls or remember(_classes, alike, CallClass(), _MOST_CLASSES)
                 calls.learn(numbers, partial(self._trace, read, len(inputs), numbers, context, workspace is not None))
