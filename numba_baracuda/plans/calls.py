@@ -151,7 +151,11 @@ class Calls:
             remember_again(frames.bounds, exact, bound)
         if outs is not None and bound.near(pointers):
             bound.check_aliasing(pointers, self._views(given, views))
-        first, owner = (bound.frame.like, inputs[0]) if views[0] is None else (views[0], views[0].owner)
+        first = views[0]
+        if first is None:
+            first, owner = bound.frame.like, inputs[0]
+        else:
+            owner = first.owner
         handle = streams.currents[type(owner)](first) if stream is None else streams.stream_handle(stream, first, self.name)
         made: tuple[Any, ...] = ()
         if outs is None:
