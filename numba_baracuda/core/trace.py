@@ -19,7 +19,7 @@ from .sizes import QUOTIENT, Line, Ratio, Size, Traced, canonical, combined, div
 
 _INFINITY = math.inf
 _ANY = (-_INFINITY, _INFINITY)
-_BY_POWERS = {operator.lshift: ("({} * {})", operator.mul), operator.rshift: (QUOTIENT, operator.floordiv)}
+_BY_POWERS = {"({} << {})": ("({} * {})", operator.mul), "({} >> {})": (QUOTIENT, operator.floordiv)}  #: what shifts are instead
 
 
 class Trace:
@@ -44,8 +44,8 @@ class Trace:
         operands = tuple(map(canonical, given))
         if not any(isinstance(each, Traced) for each in operands):
             return function(*operands)
-        if function in _BY_POWERS and type(operands[1]) is int and operands[1] >= 0:
-            text, function = _BY_POWERS[function]
+        if text in _BY_POWERS and type(operands[1]) is int and operands[1] >= 0:
+            text, function = _BY_POWERS[text]
             operands = operands[0], 1 << operands[1]
         if all(isinstance(each, Size) or type(each) is int for each in operands):
             line = combined(function, *map(line_of, operands)) if len(operands) < 3 else None
