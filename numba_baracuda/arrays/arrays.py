@@ -276,13 +276,14 @@ class _Readers(dict[type, _Reader]):
 
 readers = _Readers()
 
-#: address; dtype and device, or type and 0, shape, strides in elements, and address modulo 16; the view, if it had to be made to know these
-Glance = tuple[int, tuple[Any, int, tuple[int, ...], tuple[int, ...], int], View | None]
+#: address; what memos tell the array apart by, which is what arrays of a class share, shape and strides in elements; the view, if it had to be made.
+#: Arrays of a class share dtype and device, or type and 0, number of axes, and address modulo 16.
+Glance = tuple[int, tuple[tuple[Any, int, int, int], tuple[int, ...], tuple[int, ...]], View | None]
 
 
 def _look(obj: Any, at: _At) -> Glance:
     view = readers[type(obj)](obj, at)
-    return view.ptr, (view.type, 0, view.shape, view.strides, view.ptr & 15), view
+    return view.ptr, ((view.type, 0, len(view.shape), view.ptr & 15), view.shape, view.strides), view
 
 
 def _glance_torch(obj: Any, at: _At) -> Glance:
@@ -290,7 +291,8 @@ def _glance_torch(obj: Any, at: _At) -> Glance:
         if _emulating is False and not (obj.requires_grad or obj.is_neg()):
             ptr = obj.data_ptr()
             if ptr:
-                return ptr, (obj.dtype, obj.get_device(), tuple(obj.shape), obj.stride(), ptr & 15), None
+                shape = obj.shape  # as good as a tuple, which takes longer
+                return ptr, ((obj.dtype, obj.get_device(), len(shape), ptr & 15), shape, obj.stride()), None
     except RuntimeError:
         pass  # the reader says why
     return _look(obj, at)
@@ -300,9 +302,9 @@ def _glance_cupy(obj: Any, at: _At) -> Glance:
     strides = _in_elements(obj.strides, obj.itemsize) if _emulating is False else None
     if strides is None:
         return _look(obj, at)
-    memory = obj.data
+    memory, shape = obj.data, obj.shape
     ptr = memory.ptr
-    return ptr, (obj.dtype, memory.device_id, obj.shape, strides, ptr & 15), None
+    return ptr, ((obj.dtype, memory.device_id, len(shape), ptr & 15), shape, strides), None
 
 
 class _Glances(dict[type, Callable[[Any, _At], Glance]]):

@@ -51,17 +51,24 @@ class Fresh:
 class Memory:
     """The memory of a stream: its address, a lock that a call holds while it queues its launches, and its fresh zeros."""
 
-    __slots__ = ("base", "fresh", "lock")
+    __slots__ = ("_room", "base", "fresh", "lock")
 
     def __init__(self, base: int) -> None:
-        self.base, self.lock, self.fresh = base, threading.Lock(), Fresh(base + ZEROED_BYTES)
+        self.base, self._room, self.lock, self.fresh = base, base + TAKEN_BYTES, threading.Lock(), Fresh(base + ZEROED_BYTES)
 
-    def places(self, offsets: Sequence[int], restored: int, nbytes: int) -> list[int] | None:
-        """The addresses of slots with ``offsets`` in a workspace of ``nbytes``, the first ``restored`` in the zeros; None where they do not fit."""
-        if nbytes > ROOM_BYTES or (offsets[restored] if restored < len(offsets) else nbytes) > ZEROED_BYTES:
+    def places(self, offsets: Sequence[int], fresh: int, restored: int, nbytes: int) -> list[int] | None:
+        """The addresses of slots with ``offsets`` in a workspace of ``nbytes``, followed by NULL; None where they do not fit.
+
+        The first ``restored`` are in the zeros; the first ``fresh``, where there are some instead, are left out.
+        """
+        if nbytes > ROOM_BYTES:
             return None
-        places = [*map((self.base + TAKEN_BYTES).__add__, offsets)]
+        room = self._room
+        places = [room + offset for offset in offsets[fresh:]]
+        places.append(0)
         if restored:
+            if (offsets[restored] if restored < len(offsets) else nbytes) > ZEROED_BYTES:
+                return None
             places[:restored] = map(self.base.__add__, offsets[:restored])
         return places
 

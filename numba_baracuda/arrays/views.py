@@ -68,7 +68,9 @@ def remember_again(memo: dict[Any, Any], key: Any, value: Any) -> bool:
     if mark in _met or len(memo) < _AT_ONCE:
         remember(memo, key, value)
         return True
-    remember(_met, mark, None)
+    if len(_met) >= _MOST:
+        _met.clear()
+    _met[mark] = None
     return False
 
 

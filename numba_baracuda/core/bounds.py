@@ -22,7 +22,7 @@ def bounds(function: Callable[..., Any], a: Bounds, b: Bounds = (0, 0), *more: B
     if function in (min, max):
         return function(low, least), function(high, most)
     if function is operator.floordiv and least > 0:
-        return _quotient(low, most if low >= 0 else least), _quotient(high, least if high >= 0 else most)
+        return quotient(low, most if low >= 0 else least), quotient(high, least if high >= 0 else most)
     if function is operator.mod and least > 0:
         return 0, most - 1
     if low >= 0 and least >= 0:
@@ -35,7 +35,7 @@ def bounds(function: Callable[..., Any], a: Bounds, b: Bounds = (0, 0), *more: B
     return -math.inf, math.inf
 
 
-def _quotient(a: float, b: float) -> float:
+def quotient(a: float, b: float) -> float:
     """a // b for a positive b, either of which may be infinite."""
     if abs(a) == math.inf:
         return a

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -10,9 +11,10 @@ from typing import Any
 class Writer:
     """The source of a trace's function. An expression that is used once is inlined."""
 
-    def __init__(self, inputs: Sequence[tuple[Any, ...]]) -> None:
-        self._lines = [f"def replay({', '.join(f'g{k}' for k in range(len(inputs)))}):"]
-        self._lines += [f" ({''.join(f'{each.symbol}, ' for each in group)}) = g{k}" for k, group in enumerate(inputs)]
+    def __init__(self, inputs: Sequence[tuple[Any, ...]], arguments: Sequence[str]) -> None:
+        self._lines = [f"def replay({', '.join(f'g{k}' for k in range(len(arguments)))}):"]
+        names = iter([f"({''.join(f'{each.symbol}, ' for each in group)})" for group in inputs])
+        self._lines += [f" {each.format(*itertools.islice(names, each.count('{}')))} = g{k}" for k, each in enumerate(arguments)]
         self._conditions: list[str] = []
         self._names = {id(each): each.symbol for group in inputs for each in group}
         self._uses: dict[int, int] = {}

@@ -1,34 +1,39 @@
 """Numbers that record their arithmetic, so that the arithmetic of one problem's sizes can be replayed for others.
 
-A :class:`Trace` makes :class:`Size` objects of given sizes. Recipes compute with these as with integers. Arithmetic adds an expression to the trace.
-A comparison is decided by the sizes at hand, and adds a *guard*: the condition under which it is decided alike. What needs a plain integer,
-such as an index or a constant of a kernel, pins the size: the guard is then equality. :meth:`Trace.compile` makes a Python function of other sizes,
-which returns the same results for them, or None where a guard fails.
+A :class:`~.trace.Trace` makes :class:`Size` objects of given sizes. Recipes compute with these as with integers. Arithmetic adds an expression to the
+trace, a comparison a guard. What needs a plain integer, such as an index or a constant of a kernel, pins the size.
+
+What is a multiple of another size plus a constant is a *line* of that size, its root: it is computed from the root at once, and bounds of one are
+bounds of the other.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 import numbers
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .bounds import Bounds, bounds
-from .replay import Writer
+
+if TYPE_CHECKING:
+    from .trace import Trace
 
 _INFINITY = math.inf
+Line = tuple[Any, int, int]  #: root, scale and offset: scale · root + offset. An integer has no root, and the scale 0.
 
 
 class Traced:
-    """A number of a trace. Guards and arithmetic bound it by ``low`` and ``high``."""
+    """A number of a trace. Guards and arithmetic bound it by ``low`` and ``high``, unless it is a line or a quotient, whose operand they bound."""
 
-    __slots__ = ("high", "low", "operands", "same", "symbol", "trace", "value")
+    __slots__ = ("high", "line", "low", "operands", "same", "symbol", "trace", "value")
     __hash__: Any = None  #: a memo would return it to a caller with another trace, or none
 
-    def __init__(self, trace: Trace, symbol: str, operands: tuple[Any, ...], value: Any, within: Bounds = (-_INFINITY, _INFINITY)) -> None:
-        self.trace, self.symbol, self.operands, self.value = trace, symbol, operands, value
+    def __init__(
+        self, trace: Trace, symbol: str, operands: tuple[Any, ...], value: Any, within: Bounds = (-_INFINITY, _INFINITY), line: Line | None = None
+    ) -> None:
+        self.trace, self.symbol, self.operands, self.value, self.line = trace, symbol, operands, value, line
         self.low, self.high = within
         self.same: Traced | None = None  #: another that a guard compares as equal
 
@@ -71,7 +76,7 @@ class Traced:
         return self.trace.node("(-{})", operator.neg, self)
 
     def __abs__(self) -> Any:
-        return self if self.low >= 0 else self.trace.node("abs({})", abs, self)
+        return self if range_of(self)[0] >= 0 else self.trace.node("abs({})", abs, self)
 
 
 class Size(Traced):
@@ -139,12 +144,14 @@ def apply(function: Callable[..., int], *given: Any) -> Any:
 
 def least(a: Any, b: Any) -> Any:
     """The less of two numbers; of sizes, it adds no guard for which it is."""
-    return _one_of("<", min, a, b) if _range(b)[0] < _range(a)[1] else a
+    (low, high), (least, most) = range_of(a), range_of(b)
+    return a if high <= least else b if most <= low else _one_of("<", min, a, b)
 
 
 def greatest(a: Any, b: Any) -> Any:
     """The greater of two numbers; of sizes, it adds no guard for which it is."""
-    return _one_of(">", max, a, b) if _range(a)[0] < _range(b)[1] else a
+    (low, high), (least, most) = range_of(a), range_of(b)
+    return a if most <= low else b if high <= least else _one_of(">", max, a, b)
 
 
 def _one_of(symbol: str, function: Callable[[Any, Any], Any], *given: Any) -> Any:
@@ -158,146 +165,76 @@ def _trace_of(given: Sequence[Any]) -> Trace | None:
     return next((each.trace for each in given if isinstance(each, Traced)), None)
 
 
-class Trace:
-    """The arithmetic of one problem's sizes. A trace belongs to one thread."""
-
-    def __init__(self) -> None:
-        self._inputs: list[tuple[Size, ...]] = []
-        self._known: dict[Any, Traced] = {}  #: expression -> its number
-        self._decided: dict[Any, bool] = {}
-        self._asked: dict[int, tuple[Traced, Bounds]] = {}  #: bounds that guards ask for
-        self._guards: list[tuple[str, Any, Any]] = []
-        self._functions: list[Callable[..., Any]] = []
-
-    def sizes(self, values: Sequence[int], low: float = -_INFINITY, pinned: Sequence[int] = ()) -> tuple[Any, ...]:
-        """Sizes, the compiled function's next argument; the caller knows that all are ``low`` or more. Those equal to ``pinned`` ones are pinned."""
-        made = tuple([Size(self, f"s{len(self._inputs)}_{k}", (), value, (low, _INFINITY)) for k, value in enumerate(values)])
-        self._inputs.append(made)
-        return tuple([plain(size) if size.value == value else size for size, value in itertools.zip_longest(made, pinned[: len(made)])])
-
-    def node(self, text: str, function: Callable[..., Any], *given: Any) -> Any:
-        """The result of ``function``, as a number of the trace, or a plain one where all arguments are pinned."""
-        operands = tuple(map(_canonical, given))
-        if not any(isinstance(each, Traced) for each in operands):
-            return function(*operands)
-        if len(operands) == 2 and (short := _shortened(text, *operands)) is not None:
-            return short
-        key = (text, *[id(each) if isinstance(each, Traced) else (type(each), each) for each in operands])
-        found = self._known.get(key)
-        if found is None:
-            value = function(*[each.value if isinstance(each, Traced) else each for each in operands])
-            found = self._known[key] = (
-                Ratio(self, text, operands, value)
-                if isinstance(value, float)
-                else Size(self, text, operands, value, bounds(function, *map(_range, operands)))
-            )
-        return _canonical(found)
-
-    def call(self, function: Callable[..., int], given: tuple[Any, ...]) -> Any:
-        """The result of a function that replays call."""
-        if function not in self._functions:
-            self._functions.append(function)
-        blanks = ", ".join("{}" for _ in given)
-        return self.node(f"f{self._functions.index(function)}({blanks})", function, *given)
-
-    def equal(self, a: Any, b: Any) -> bool:
-        """Whether two numbers are equal; adds a guard."""
-        a, b = _canonical(a), _canonical(b)
-        if a is b or not isinstance(a, Traced):
-            return a is b or (self.equal(b, a) if isinstance(b, Traced) else a == b)
-        low, high = _range(b)
-        if a.high < low or high < a.low or b != b:
-            return False
-        if isinstance(b, Traced) or isinstance(a, Ratio):
-            alike = self._decide("==", a, b, operator.eq)
-            if alike and isinstance(b, Traced):
-                a.low, a.high, b.same = max(a.low, b.low), min(a.high, b.high), a
-            return alike
-        if a.value == b:
-            self._narrow(a, a.value, a.value)
-        elif b in (a.low, a.high):
-            self._narrow(a, a.low + (b == a.low), a.high - (b == a.high))
-        elif b == b // 1:
-            self._decide("==", a, b, operator.eq)
-        return bool(a.value == b)
-
-    def less(self, a: Any, b: Any) -> bool:
-        """Whether a number is less than another; adds a guard."""
-        a, b = _canonical(a), _canonical(b)
-        (a_low, a_high), (b_low, b_high) = _range(a), _range(b)
-        if a is b or a_low >= b_high or a_low == _INFINITY or b_high == -_INFINITY:
-            return False
-        if a_high < b_low or b_low == _INFINITY or a_high == -_INFINITY:
-            return True
-        if isinstance(a, Size) and not isinstance(b, Traced):
-            within = a.value < b
-            self._narrow(a, *((a.low, math.ceil(b) - 1) if within else (math.ceil(b), a.high)))
-            return bool(within)
-        if isinstance(b, Size) and not isinstance(a, Traced):
-            beyond = a < b.value
-            self._narrow(b, *((math.floor(a) + 1, b.high) if beyond else (b.low, math.floor(a))))
-            return bool(beyond)
-        return self._decide("<", a, b, operator.lt)
-
-    def _decide(self, symbol: str, a: Any, b: Any, function: Callable[[Any, Any], bool]) -> bool:
-        key = symbol, *[id(each) if isinstance(each, Traced) else each for each in (a, b)]
-        found = self._decided.get(key)
-        if found is None:
-            found = self._decided[key] = bool(function(*[each.value if isinstance(each, Traced) else each for each in (a, b)]))
-            self._guards.append((f"{{}} {symbol} {{}}" if found else f"not {{}} {symbol} {{}}", a, b))
-        return found
-
-    def _narrow(self, size: Traced, low: float, high: float) -> None:
-        least, most = self._asked.get(id(size), (size, (-_INFINITY, _INFINITY)))[1]
-        if id(size) not in self._asked:
-            self._guards.append(("", size, None))
-        least, most = max(least, low if low > size.low else least), min(most, high if high < size.high else most)
-        self._asked[id(size)] = size, ((low, high) if low == high else (least, most))
-        size.low, size.high = low, high
-
-    def compile(self, results: Any) -> Callable[..., Any]:
-        """A function of tuples of sizes: the results, nested tuples of numbers and strings, for other sizes, or None where a guard fails."""
-        results = _canonical_all(results)
-        writer = Writer(self._inputs)
-        for _, a, b in self._guards:
-            writer.count(a)
-            writer.count(b)
-        writer.count(results)
-        for text, a, b in self._guards:
-            if text:
-                writer.guard(text.format(writer.text(a), writer.text(b)))
-            else:
-                writer.between(a, *self._asked[id(a)][1])
-        names: dict[str, Any] = {"inf": _INFINITY, "nan": math.nan} | {f"f{k}": function for k, function in enumerate(self._functions)}
-        exec(compile(writer.source(results), "<sizes>", "exec"), names)
-        made: Callable[..., Any] = names["replay"]
-        return made
+QUOTIENT = "({} // {})"  #: the symbol of a quotient
 
 
-def _canonical(given: Any) -> Any:
+def divisor_of(given: Any) -> int:
+    """The divisor of a quotient by a positive integer; 0 of any other number."""
+    divisor = given.operands[1] if isinstance(given, Size) and given.symbol == QUOTIENT else 0
+    return divisor if type(divisor) is int and divisor > 0 else 0
+
+
+def canonical(given: Any) -> Any:
     """The representative of all numbers that guards compare as equal; a plain number once pinned."""
     if not isinstance(given, Traced):
         return given
     while given.same is not None:
         given = given.same
-    return given.value if given.low == given.high else given
+    low, high = range_of(given)
+    return given.value if low == high else given
 
 
-def _canonical_all(given: Any) -> Any:
-    return tuple(map(_canonical_all, given)) if isinstance(given, tuple) else _canonical(given)
-
-
-def _range(given: Any) -> Bounds:
+def range_of(given: Any) -> Bounds:
     """The bounds of a number."""
-    return (given.low, given.high) if isinstance(given, Traced) else (given, given)
+    if not isinstance(given, Traced):
+        return given, given
+    if given.line is not None:
+        root, scale, offset = line_of(given)
+        ends = [scale * end + offset for end in range_of(root)] if scale else [offset, offset]
+        return min(ends), max(ends)
+    if divisor := divisor_of(given):
+        return bounds(operator.floordiv, range_of(given.operands[0]), (divisor, divisor))
+    return given.low, given.high
 
 
-def _shortened(text: str, a: Any, b: Any) -> Any:
-    """a + 0, a · 1 and the like, or None."""
-    if text in ("({} + {})", "({} * {})") and not isinstance(a, Traced):
-        a, b = b, a
-    if type(b) is not int or isinstance(a, Ratio) or not isinstance(a, Traced):
-        return None
-    if text == "({} * {})" and b == 0:
-        return 0
-    return a if b == {"({} + {})": 0, "({} - {})": 0, "({} * {})": 1, "({} // {})": 1}.get(text) else None
+def line_of(given: Any) -> Line:
+    """An integer as a line."""
+    if not isinstance(given, Traced):
+        return None, 0, given
+    root, scale, offset = given.line or (given, 1, 0)
+    same = canonical(root)
+    if same is root:
+        return root, scale, offset
+    root, times, more = line_of(same)
+    return root, scale * times, scale * more + offset
+
+
+def reaches(given: Any, other: Traced) -> bool:
+    """Whether a number is another, or computed from it."""
+    found, left = set(), [given]
+    while left:
+        each = left.pop()
+        if isinstance(each, Traced) and id(each) not in found:
+            found.add(id(each))
+            left += [*each.operands, each.same]
+    return id(other) in found
+
+
+def combined(function: Callable[..., Any], a: Line, b: Line = (None, 0, 0)) -> Line | None:
+    """The result of an operator on two lines, if it is one."""
+    (x, scale, offset), (y, times, more) = a, b
+    if function is operator.neg:
+        return x, -scale, -offset
+    if function is operator.sub:
+        function, times, more = operator.add, -times, -more
+    if function is operator.add and (x is y or x is None or y is None):
+        return (y if x is None else x) if scale + times else None, scale + times, offset + more
+    if function is operator.mul and (x is None or y is None):
+        root, scale, offset, factor = (y, times, more, offset) if x is None else (x, scale, offset, more)
+        return root if factor else None, scale * factor, offset * factor
+    if y is None and more > 0 and not scale % more:
+        if function is operator.floordiv:
+            return x, scale // more, offset // more
+        if function is operator.mod:
+            return None, 0, offset % more
+    return None

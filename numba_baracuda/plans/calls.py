@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
+from operator import attrgetter, itemgetter
 from typing import Any
 
 from ..arrays import allocation, arrays, streams
@@ -13,7 +15,7 @@ from ..arrays.views import ArrayType, View, remember, remember_again
 from ..core.axes import c_strides
 from ..core.errors import BaracudaError, InvalidProblem, Unsupported
 from ..core.op import Gemm, Op, Verify
-from ..core.sizes import Trace
+from ..core.trace import Trace
 from . import frames, plan
 from .frames import Bound, Frame
 from .memos import memo
@@ -21,13 +23,14 @@ from .preference import PlanPreference
 
 Problem = tuple[Any, PlanPreference]  #: a descriptor, and the caller's preference
 Results = tuple[tuple[tuple[int, ...], str], ...]  #: shape and element type of each new output
-_Numbers = tuple[tuple[int, ...], ...]  #: integer arguments that are sizes, then each array's shape, then each one's strides
+_Numbers = tuple[tuple[int, ...], ...]  #: integer arguments that are sizes, then each array's shape and strides
 _New = tuple[tuple[tuple[int, ...], tuple[int, ...], str], ...]  #: shape, strides and element type of each
 #: calls of a class, without a program that serves them, after which one is traced; most programs of a class, and such calls when it has as many
 PATIENCE, MOST_PROGRAMS, MOST_PATIENCE = 2, 256, 64
 
 _SOMEWHERE = 1 << 12  #: an address of no array
-_GLANCES = slice(5, None)  #: where the key of a call has what was seen of its arrays
+_SEEN = slice(5, None)  #: where the key of a call has what was seen of its arrays
+_KIND, _LAID_OUT = itemgetter(0), itemgetter(1, 2)  #: of what was seen of an array
 
 
 def _like(view: View) -> View:
@@ -42,31 +45,31 @@ class Program:
         self.frame, self.replay, self.served = frame, replay, 0
 
 
+_SERVED = attrgetter("served")
+
+
 class CallClass:
     """Calls that differ only in sizes, with their programs, the most used first."""
 
-    def __init__(self, like: View) -> None:
-        self.like = like  #: the first array
+    def __init__(self) -> None:
         self.programs: list[Program] = []
         self.missed = 0
         self.last: _Numbers = ()  #: sizes of the last call that no program served
         self.untraceable: Exception | None = None
         self.lock = threading.Lock()
 
-    def settle(self, numbers: _Numbers) -> Bound | None:
-        """The launches for these sizes, if a program serves them."""
+    def settle(self, sizes: tuple[int, ...], seen: Sequence[Any]) -> Bound | None:
+        """The launches for these sizes and what was seen of arrays, if a program serves them."""
         for program in self.programs:
             try:
-                made = program.replay(*numbers)
+                made = program.replay(sizes, *seen)
             except (ArithmeticError, BaracudaError):
                 continue
             if made is not None:
-                program.served += 1
-                if program.served > self.programs[0].served:
-                    self.programs = [program, *[each for each in self.programs if each is not program]]
-                bound = Bound(program.frame, *made)
-                bound.like = self.like
-                return bound
+                program.served = served = program.served + 1
+                if not served & (served - 1):  # so seldom that sorting takes no time
+                    self.programs = sorted(self.programs, key=_SERVED, reverse=True)
+                return Bound(program.frame, *made)
         return None
 
     def learn(self, numbers: _Numbers, trace: Callable[[_Numbers], Program]) -> None:
@@ -116,15 +119,15 @@ class Calls:
     ) -> tuple[Any, ...]:
         """Runs the op on inputs and writes ``outs``, or new arrays where these are None; returns the outputs."""
         labels = self._labels
-        known: list[Any] = [self, key, sizes, outs is None, workspace is None]
+        known: list[Any] = [self, key, outs is None, workspace is None, sizes]
         views: list[View | None] = []
         pointers: list[int] = []
         given = inputs if outs is None else inputs + outs
         try:
             for array in given:
-                pointer, seen, view = arrays.glances[type(array)](array, labels[len(views)])
+                pointer, glance, view = arrays.glances[type(array)](array, labels[len(views)])
                 pointers.append(pointer)
-                known.append(seen)
+                known.append(glance)
                 views.append(view)
         except (BaracudaError, IndexError):  # no array, or one more than there are outputs
             if len(views) < len(inputs):
@@ -133,22 +136,26 @@ class Calls:
         exact = tuple(known)
         bound = frames.bounds.get(exact)
         if bound is None:
-            glances = known[_GLANCES]
-            kinds = [(kind, device, len(shape), place) for kind, device, shape, _, place in glances]
-            alike = (self, key, outs is None, workspace is None, len(sizes), glances[0][2][self.fixed], *kinds)
-            calls = _classes.get(alike) or self._class(alike, given, views)
-            numbers = (sizes, *[seen[2] for seen in glances], *[seen[3] for seen in glances])
-            bound = calls.settle(numbers)
+            seen = known[_SEEN]
+            alike = (self, key, outs is None, workspace is None, len(sizes), tuple(seen[0][1])[self.fixed], *map(_KIND, seen))
+            calls = _classes.get(alike)
+            bound = None if calls is None else calls.settle(sizes, seen)
             if bound is None:
                 read = self._views(given, views)
                 done = self._exactly(exact, read[: len(inputs)], sizes, context, outs, stream, workspace)
+                numbers = (sizes, *itertools.chain.from_iterable(map(_LAID_OUT, seen)))
                 # a lambda would slow all calls
+                calls = calls or remember(_classes, alike, CallClass(), _MOST_CLASSES)
                 calls.learn(numbers, partial(self._trace, read, len(inputs), numbers, context, workspace is not None))
                 return done
             remember_again(frames.bounds, exact, bound)
         if outs is not None and bound.near(pointers):
             bound.check_aliasing(pointers, self._views(given, views))
-        first, owner = (bound.like, inputs[0]) if views[0] is None else (views[0], views[0].owner)
+        first = views[0]
+        if first is None:
+            first, owner = bound.frame.like, inputs[0]
+        else:
+            owner = first.owner
         handle = streams.currents[type(owner)](first) if stream is None else streams.stream_handle(stream, first, self.name)
         made: tuple[Any, ...] = ()
         if outs is None:
@@ -169,11 +176,6 @@ class Calls:
     def _views(self, given: Sequence[Any], views: Sequence[View | None]) -> list[View]:
         """The views of arrays, also of those for which a glance was enough so far."""
         return [arrays.read(array, at) if view is None else view for array, view, at in zip(given, views, self._labels, strict=False)]
-
-    def _class(self, alike: Any, given: Sequence[Any], views: Sequence[View | None]) -> CallClass:
-        """A new class of calls, for arrays that can be read."""
-        first = self._views(given, views)[0]
-        return remember(_classes, alike, CallClass(_like(first)), _MOST_CLASSES)  # type: ignore[no-any-return]
 
     def _results(self, descriptor: Any, views: list[View], context: Any) -> _New:
         """Shape, strides and element type of each new output."""
@@ -208,7 +210,7 @@ class Calls:
         bound.check_aliasing(pointers, views)
         bound.results, bound.room = results, 0 if workspace is None else max(made.workspace_size, bound.workspace)
         if exact is not None and not (results and any(pointer & 15 for pointer in pointers[len(inputs) :])):
-            bound.like = _like(first)
+            bound.frame.like = _like(first)
             remember_again(frames.bounds, exact, bound)
         bound.run(handle, pointers, views, None if workspace is None else self._workspace(bound, handle, views, workspace))
         return outs
@@ -219,11 +221,11 @@ class Calls:
         New outputs begin at multiples of 16 bytes.
         """
         trace, most = Trace(), len(views)
-        lows = [-math.inf, *[0.0] * most, *[-math.inf] * most]  # frameworks have no extents below 0
+        lows = [-math.inf, *[0, -math.inf] * most]  # frameworks have no extents below 0
         sizes, *laid_out = map(trace.sizes, now, lows, last or [()] * len(now))
         seen = [
             View(_SOMEWHERE + (view.ptr & 15), shape, strides, view.type, None, view.name)
-            for view, shape, strides in zip(views, laid_out[:most], laid_out[most:], strict=True)
+            for view, shape, strides in zip(views, laid_out[::2], laid_out[1::2], strict=True)
         ]
         descriptor, preference = self.describe(seen[:inputs], sizes, context)
         made = plan.choose(descriptor, preference, views[0].device)
@@ -238,4 +240,6 @@ class Calls:
             raise Unsupported(f"{self.name}: a check or a product is made for the sizes of one problem")
         wanted = max(made.workspace_size, bound.workspace) if room else 0
         reach, apart = bound.reach if room else (), () if results else bound.apart  # new memory overlaps no other
-        return Program(bound.frame, trace.compile((bound.sizes, bound.offsets, bound.counts, bound.workspace, reach, apart, results, wanted)))
+        made_of = (bound.sizes, bound.offsets, bound.counts, bound.workspace, reach, apart, results, wanted)
+        bound.frame.like = _like(views[0])
+        return Program(bound.frame, trace.compile(made_of, ["{}", *["(_, {}, {})"] * most]))

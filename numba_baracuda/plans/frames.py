@@ -37,6 +37,8 @@ def keep(key: Any, bound: Bound) -> Bound:
 class Frame:
     """The steps of a recipe without their sizes. Its kernels are compiled and loaded, each with the indices of its addresses."""
 
+    like: View  #: what the first arrays of calls have in common, where calls keep the frame
+
     def __init__(self, op: Op, slots: Sequence[Slot], views: Sequence[View], target: Target, device: int) -> None:
         self.op, self.target, self.device = op, target, device
         self.slots = [(slot.name, slot.element) for slot in slots]
@@ -175,8 +177,7 @@ class Bound:
     array that a function makes for its outputs, and ``room`` the bytes that it wants of a caller's workspace.
     """
 
-    __slots__ = ("_placed", "apart", "counts", "frame", "like", "offsets", "reach", "results", "room", "sizes", "workspace")
-    like: View  #: what an operand of calls has in common, where calls keep this
+    __slots__ = ("_placed", "apart", "counts", "frame", "offsets", "reach", "results", "room", "sizes", "workspace")
 
     def __init__(
         self, frame: Frame, sizes: Any, offsets: Any, counts: Any, workspace: int, reach: Any, apart: Any, results: Any = (), room: int = 0
@@ -224,7 +225,7 @@ class Bound:
         """
         frame, room = self.frame, self.workspace if workspace is None else 0
         if frame.device < 0:
-            workspace = allocation.scratch(views[0] or self.like, room, stream) if room else workspace
+            workspace = allocation.scratch(views[0] or frame.like, room, stream) if room else workspace
             self._emulate([*[view.owner for view in views if view is not None], *made], workspace)
             return
         if frame.naming:
@@ -233,23 +234,18 @@ class Bound:
         if memory is not None:
             placed = self._placed
             if placed is None or placed[0] is not memory:
-                placed = self._placed = memory, self._places(memory)
+                placed = self._placed = memory, memory.places(self.offsets, frame.fresh, frame.restored, self.workspace)
             if placed[1] and memory.lock.acquire(False):
                 self._run_in(memory, placed[1], stream, pointers)
                 return
         if room:
-            workspace = allocation.scratch(views[0] or self.like, room, stream)
+            workspace = allocation.scratch(views[0] or frame.like, room, stream)
         self.add_slots(pointers, workspace)
         try:
             for (act, pick), sizes in zip(frame.acts, self.sizes, strict=True):
                 act(stream, pick(pointers), *sizes)
         finally:
             workspace = None  # a traceback would keep scratch alive after the capture, which must free it
-
-    def _places(self, memory: stream_scratch.Memory) -> list[int] | None:
-        """The addresses of all slots but fresh ones in the memory of a stream, followed by NULL; None where they do not fit."""
-        found = memory.places(self.offsets, self.frame.restored, self.workspace)
-        return found and [*found[self.frame.fresh :], 0]
 
     def _run_in(self, memory: stream_scratch.Memory, places: list[int], stream: int, pointers: list[int]) -> None:
         """Runs the steps in the memory of the stream, whose lock this releases."""

@@ -60,10 +60,10 @@ def address(device: int, stream: int) -> int:
     return found.base if found else 0
 
 
-def slots(device: int, stream: int, offsets: tuple[int, ...], restored: int, nbytes: int) -> list[int] | None:
-    """The addresses of slots in the memory of a stream; None where they do not fit, or where it has none."""
+def slots(device: int, stream: int, offsets: tuple[int, ...], restored: int, nbytes: int, fresh: int = 0) -> list[int] | None:
+    """The addresses of slots in the memory of a stream, and NULL; None where they do not fit, or where it has none."""
     found = stream_scratch.of(device, stream)
-    return found and found.places(offsets, restored, nbytes)
+    return found and found.places(offsets, fresh, restored, nbytes)
 
 
 def fresh(stream: int, nbytes: int) -> int:
@@ -82,9 +82,15 @@ def test_a_stream_of_a_device_gets_its_memory_once(memory: Memory) -> None:
 
 def test_slots_that_are_restored_lie_in_the_zeros_and_others_behind_them(memory: Memory) -> None:
     base = address(0, 7)
-    assert slots(0, 7, (0, 16, 48), 1, 64) == [base, base + TAKEN_BYTES + 16, base + TAKEN_BYTES + 48]
-    assert slots(0, 7, (0, 16), 2, 64) == [base, base + 16]
-    assert slots(0, 7, (0,), 0, NBYTES - TAKEN_BYTES) == [base + TAKEN_BYTES]
+    assert slots(0, 7, (0, 16, 48), 1, 64) == [base, base + TAKEN_BYTES + 16, base + TAKEN_BYTES + 48, 0]
+    assert slots(0, 7, (0, 16), 2, 64) == [base, base + 16, 0]
+    assert slots(0, 7, (0,), 0, NBYTES - TAKEN_BYTES) == [base + TAKEN_BYTES, 0]
+
+
+def test_fresh_slots_are_left_out(memory: Memory) -> None:
+    base = address(0, 7)
+    assert slots(0, 7, (0, ZEROED_BYTES, 2 * ZEROED_BYTES), 0, 3 * ZEROED_BYTES, fresh=2) == [base + TAKEN_BYTES + 2 * ZEROED_BYTES, 0]
+    assert slots(0, 7, (0,), 0, 16, fresh=1) == [0]
 
 
 def test_what_does_not_fit_allocates(memory: Memory) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from numba_baracuda.core.sizes import Ratio, Size, Trace, apply, greatest, integer, least, plain
+from numba_baracuda.core.sizes import Ratio, Size, apply, greatest, integer, least, plain
+from numba_baracuda.core.trace import Trace
 
 _BINARY: list[Callable[[Any, Any], Any]] = [
     lambda a, b: a + b, lambda a, b: a - b, lambda a, b: a * b, lambda a, b: a // b if b else a, lambda a, b: a % b if b else b, lambda a, b: a & b,
@@ -17,7 +18,10 @@ _BINARY: list[Callable[[Any, Any], Any]] = [
     lambda a, b: a if a <= 9 else b,
     lambda a, b: b if a != 3 else a, lambda a, b: a if b / 3 > 2.5 else b, lambda a, b: -a if b >= a else abs(b), lambda a, b: (b - a) >> 1,
     lambda a, b: a.bit_length() + b, lambda a, b: 1 << (a % 20), lambda a, b: -(-a // 8), lambda a, b: integer(a) + 1, lambda a, b: a if b else -b,
-    lambda a, b: apply(math.gcd, a, b), lambda a, b: a if a > -math.inf and not b > math.inf else b, lambda a, b: 0 * a + 1 * b, least,
+    lambda a, b: -(-a // 48) * 6 + b, lambda a, b: (a * 6 - b * 3) // 4, lambda a, b: (a << 3) - (b >> 2), lambda a, b: a // 6 // 4 * 2 - a,
+    lambda a, b: a if (b * -6 + 5) // 4 < 20 else -b, lambda a, b: b if a // 16 == 2 else a, lambda a, b: b if a * 3 - b == a * 2 + 4 else a,
+    lambda a, b: a if -(-a // 5) * 4 >= b + 2.5 else b, lambda a, b: (a * 8 + 3) % 4 + b, lambda a, b: apply(math.gcd, a, b),
+    lambda a, b: a if a > -math.inf and not b > math.inf else b, lambda a, b: 0 * a + 1 * b, least,
     greatest,
 ]  # fmt: skip
 
@@ -92,3 +96,42 @@ def test_equal_sizes_are_one() -> None:
     assert a == b and a + 1 == b + 1 and not a < b
     replay = trace.compile((a * 2, b * 2))
     assert replay((9, 9)) == (18, 18) and replay((9, 8)) is None
+
+
+def test_multiples_and_quotients_take_one_step() -> None:
+    (n, m) = Trace().sizes([1000, 7], 0)
+    assert n * 4 * 2 + 6 is (n + 1) * 8 - 2 and 0 - (-n) is n and n - (n - 3) == 3 and n * 3 - n is 2 * n and (n + m) * 2 - (n + m) is n + m
+    assert n << 3 is n * 8 and n >> 3 is n // 8 and (n * 6 + 3) // 3 is n * 2 + 1 and (n * 6 + 5) % 3 == 2
+    assert n // 4 // 8 is n // 32 and (n // 4 + 1) // 8 is (n + 4) // 32 and (n * 6 + 5) // 4 is (n * 3 + 2) // 2
+
+
+@pytest.mark.parametrize("scale", [-3, -1, 1, 4])
+def test_guards_of_multiples_and_quotients_hold_where_decisions_are_the_same(scale: int) -> None:
+    def decide(n: Any, most: int) -> tuple[bool, ...]:
+        line = (n * scale + 2) // 5 * 3 - 1
+        return line < most, line == most, -(-n // 8) >= most + 0.5, line * 2 <= n + line * 2 - most
+
+    for most in range(-40, 40, 3):
+        trace = Trace()
+        (n,) = trace.sizes([17])
+        decided = decide(n, most)
+        replay = trace.compile(decided)
+        for other in range(-60, 60):
+            assert replay((other,)) == (decided if decide(other, most) == decided else None)
+
+
+def test_bounds_reach_what_was_known_before() -> None:
+    """A bound of an extent decides comparisons of what was computed of it, and one of the result those of the extent."""
+    trace = Trace()
+    (n,) = trace.sizes([100], 0)
+    blocks = -(-n // 64)
+    assert blocks * 4 <= 40 and n <= 640 and not n > 700 and blocks < 11
+    assert trace.compile((blocks,))((640,)) == (10,) and len(trace._guards) == 1
+
+
+def test_equal_sizes_of_which_one_is_computed_from_the_other() -> None:
+    trace = Trace()
+    (n, m) = trace.sizes([5, 10], 0)
+    assert (n + 1) // 3 * 3 - 1 == n and n // 2 * 5 == m and m // 2 == n and n * 2 == m and n + m < 99
+    replay = trace.compile((n * 2, m + 1))
+    assert replay((5, 10)) == (10, 11) and replay((5, 11)) is None and replay((6, 12)) is None

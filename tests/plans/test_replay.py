@@ -265,6 +265,14 @@ def test_after_some_calls_nothing_is_new(emulator: Kind, name: str, options: dic
     assert watch.exact <= 10 and 1 <= len(known) <= 10
 
 
+def test_programs_that_serve_more_calls_come_first(emulator: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+    draw, watch = random.Random(0), Watch(monkeypatch, "large")
+    for _ in range(600):
+        watch.bound(wide_call(draw, "segment_softmax", {}))
+    (served,) = [[program.served for program in each.programs] for each in calls._classes.values()]
+    assert len(served) > 2 and all(later <= 2 * earlier for earlier, later in itertools.pairwise(served))
+
+
 def test_memory_stays_as_it_is(emulator: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
     draw, watch = random.Random(0), Watch(monkeypatch, "large")
 

@@ -22,7 +22,7 @@ import numba_baracuda as nb
 from numba_baracuda import OPS
 from numba_baracuda.arrays import arrays, stream_scratch
 from numba_baracuda.core.op import FRESH_BYTES, Clear, Launch, Layout, Target, contiguous
-from numba_baracuda.core.sizes import Trace
+from numba_baracuda.core.trace import Trace
 from numba_baracuda.emulator import emulator as emulation
 from numba_baracuda.emulator import races
 from numba_baracuda.plans.launches import KernelLaunch
