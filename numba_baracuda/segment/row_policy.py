@@ -115,7 +115,6 @@ class FoldAndBroadcast(Policy):
     held_segments: int = 3  #: segments of as many rows as the mean that a block holds at least
     wanted_segments: int = 3  #: such segments for which ``held_bytes`` may be exceeded
     tile_stages: int = 1  #: times that a block holds rows, about
-    spare_percent: int = 150  #: of the rows of a segment: room behind those of a tile
     long_bytes: int = 512 << 10  #: with an id of so many bytes of rows, or twice as many, a block would take too long, and other launches do the work
     narrow_row_bytes: int = 96  #: bytes of a row, of all operands, up to which it is narrow
     held_halves_bytes: int = 40 << 10  #: ``held_bytes`` of halves that are replaced in shared memory, of which more blocks are faster

@@ -70,15 +70,15 @@ def staged_runs_bytes(tile: int, reach: int, row_bytes: int, id_bytes: int) -> i
 def held_rows(policy: FoldAndBroadcast, row_bytes: int, given_bytes: int, rows: int, segments: int, most_rows: int) -> tuple[int, int, int]:
     """Rows of a tile of ``fold_and_broadcast_runs``, rows that a block holds, ``most_rows`` at most, and segments; 0 where segments are too long.
 
-    Each row has ``row_bytes`` in all operands, each segment ``given_bytes``. Behind the rows of a tile there is room for ``spare_percent`` of those
-    of a segment, and for half as many segments more than in the mean. Where a block holds rows more than once, it has half a segment less at a time.
+    Each row has ``row_bytes`` in all operands, each segment ``given_bytes``. Behind the rows of a tile there is room for those of one and a half
+    segments, and for half as many segments more than in the mean. Where a block holds rows more than once, it has half a segment less at a time.
     """
     both_bytes = row_bytes + 3 * segments * given_bytes // (2 * rows)
     most = least(policy.most_held_bytes // both_bytes, most_rows)
     if policy.held_segments * rows > most * segments:
         return 0, 0, 0
     room = least(greatest(policy.held_bytes // both_bytes, ceil_div(policy.wanted_segments * rows, segments)), most)
-    tile = policy.tile_stages * room - (policy.spare_percent + 50 * (policy.tile_stages - 1)) * rows // (100 * segments)
+    tile = policy.tile_stages * room - (policy.tile_stages + 2) * rows // (2 * segments)
     return tile, room, least(room, 3 * room * segments // (2 * rows) + 4)
 
 

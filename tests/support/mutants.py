@@ -192,8 +192,6 @@ KNOWN: dict[str, dict[str, str]] = {
             "saves loads of ids that no vote is about",
         "fold_and_broadcast_runs.fold_and_broadcast_runs: guard: warp <= last_vote in if all_look or warp <= last_vote: (2)":
             "saves votes of warps that have no heads",
-        "fold_and_broadcast_runs.fold_and_broadcast_runs: guard: warp <= last_vote in if all_look or warp <= last_vote: (3)":
-            "saves sums of warps that list no heads",
         "fold_and_broadcast_runs.fold_and_broadcast_runs: guard: ahead < count in if ahead < count:":
             "what is written behind the last row nobody reads",
         "fold_and_broadcast_runs.fold_and_broadcast_runs: guard: begun >= 0 in if begun >= 0 and found == 0:":
