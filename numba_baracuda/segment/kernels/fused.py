@@ -29,8 +29,7 @@ def fold_and_broadcast_runs(
     """What :func:`broadcast_to_rows` stores after a fold by :func:`fold_tiles`, for ids in order, in one launch.
 
     A block takes the runs that begin among the ``tile`` rows of its tile. It looks at ``room`` rows at a time, from the first row that is not done
-    on, lists where runs begin among them, and copies up to ``most`` that end there to shared memory, by 16 bytes; it begins to copy the tile's rows
-    before it looks. Then each lane folds ``vector``
+    on, lists where runs begin among them, and copies up to ``most`` that end there to shared memory, by 16 bytes. Then each lane folds ``vector``
     columns of a run, or of every 2ⁿ-th row of it where runs are few, and such lanes combine their states in a tree; what elements are given of that
     goes to shared memory, too, and the block stores what becomes of the rows. ``in_place`` a lane walks its rows twice, to choose pivots and to add
     up, and then replaces them. A run of more than ``room`` rows is read twice from global memory, the second time from the caches. The first
@@ -96,13 +95,6 @@ def fold_and_broadcast_runs(
         stop, begun = min(position + tile, rows), int64(-1)
         w_at = int32(int32(int32(room) * pitch + 2 * piece - 1) & -piece)
         held_at, step = int32(int32(w_at * (2 if has_w else 1)) * size // wide_size), int32(int32(most) * pitch)
-        # rows of the tile are on their way while the block looks for heads: whole pieces, some of the run that began before them
-        base = (position * columns) & int64(-piece)
-        early = int32(int32(int32(position * columns - base) + int32(min(stop - position, room)) * pitch) & -piece)
-        begin_copies(x, base, early, size, staged, 0, thread, threads)
-        if has_w:
-            begin_copies(w, base, early, size, staged, w_at, thread, threads)
-        commit_copies()
         while position < stop or begun >= 0:
             # heads, rows whose id differs from the one before, among the next rows and the one behind them, or behind all
             rest, inside = int32(min(rows - position, int64(reach))), int32(max(min(stop - position, int64(reach)), int64(0)))
@@ -169,20 +161,17 @@ def fold_and_broadcast_runs(
                     turn = int32(opaque(turn + threads))
                 begun = int64(-1)
             elif runs == 0:
-                await_rows()
                 position = stop
             elif found == 1:
-                await_rows()
-                begun, position, early = position + low, position + count, int32(0)
+                begun, position = position + low, position + count
             else:
                 runs = int32(min(min(runs, int32(found - 1)), int32(most)))
-                end, base = int32(begins[uint32(runs)]), (position * columns) & int64(-piece)
-                shift = int32(position * columns - base)
-                here, high = int32(shift + low * pitch), int32(shift + end * pitch)
-                rest = int32(max(int32(high - early), int32(0)))
-                begin_copies(x, base + early, rest, size, staged, early, thread, threads)
+                end, first = int32(begins[uint32(runs)]), (position + low) * columns
+                base = first & int64(-piece)
+                shift, elements = int32(first - base), int32(int32(end - low) * pitch)
+                begin_copies(x, base, int32(shift + elements), size, staged, 0, thread, threads)
                 if has_w:
-                    begin_copies(w, base + early, rest, size, staged, int32(w_at + early), thread, threads)
+                    begin_copies(w, base, int32(shift + elements), size, staged, w_at, thread, threads)
                 commit_copies()
                 items, done = int32(runs * wide_row), int32(0)
                 level = level_of(items)
@@ -206,7 +195,7 @@ def fold_and_broadcast_runs(
                         segment = segment if 0 <= segment < segments else int64(-1)
                     elif run_of[uint32(begin)] != NO_RUN:
                         segment = int64(0)
-                    at = int32(shift + begin * pitch + column)
+                    at = int32(shift + int32(begin - low) * pitch + column)
                     fold_run(
                         staged, staged, at, int32(w_at + at), apart, pitch, share, level, length if active else int32(0), position + begin,
                         segment, g, y, segment * columns + column, correction, given,
@@ -221,13 +210,12 @@ def fold_and_broadcast_runs(
                     level = level_of(int32(items - done))
                 cuda.syncthreads()
                 if in_place:
-                    store_rows(staged, here, high, output, base, thread)
+                    store_rows(staged, shift, int32(shift + elements), output, base, thread)
                 else:
                     store_held(
-                        staged, here, int32(w_at + here), held, held_at, step, pointer_at(run_of, low), pitch, row_reciprocal, int32(high - here),
-                        output, base + here, thread,
+                        staged, shift, int32(w_at + shift), held, held_at, step, pointer_at(run_of, low), pitch, row_reciprocal, elements, output,
+                        first, thread,
                     )  # fmt: skip
-                early = int32(0)
                 position = position + end
 
     return fold_and_broadcast_runs
