@@ -60,8 +60,8 @@ def fold_and_broadcast_runs(
     await_rows, given_size, wide_size = await_copies(0), 4 * vector, accumulator_type(value).bitwidth // 8
     look, has_segments = looker_of(threads), len(grad.segments) > 0
     warps, free_bits, half = threads // 32, 32 - (threads - 1).bit_length(), (1 << 16) - 1
-    votes_size, counts_size, reach = rows_per_thread * warps, rows_per_thread * warps + 1, rows_per_thread * threads
-    together, unsigned = 1 if spread else vector, jit.SCALARS["u" + index[1:]]
+    votes_size, reach, unsigned = rows_per_thread * warps, rows_per_thread * threads, jit.SCALARS["u" + index[1:]]
+    together = 1 if spread else vector
     index_type, scan_steps, all_look = jit.SCALARS[index], (votes_size - 1).bit_length(), rows_per_thread > 1 or not spread
 
     @jit.device
@@ -76,7 +76,7 @@ def fold_and_broadcast_runs(
     ) -> None:  # fmt: skip
         staged = cuda.shared.array(0, element)
         held = cuda.shared.array(0, wide)
-        counts = cuda.shared.array(counts_size, int32)
+        counts = cuda.shared.array(votes_size, int32)
         begins = cuda.shared.array(reach, uint16)
         run_of = cuda.shared.array(reach, uint16)
         given = cuda.local.array(given_size, wide)
@@ -115,17 +115,17 @@ def fold_and_broadcast_runs(
                     if int32(opaque(lane)) == 0:
                         counts[uint32(warp + u * warps)] = int32(cuda.popc(votes[u]) + (cuda.popc(own_votes) << 16))
             cuda.syncthreads()
-            if all_look or warp <= last_vote:
-                # each warp adds up the counts, of which each lane has one
-                own_count = counts[uint32(lane)] if lane <= last_vote else int32(0)
-                found = own_count
-                for k in range(scan_steps):
-                    below = cuda.shfl_up_sync(-1, found, 1 << k)
-                    found = int32(found + (below if lane >= int32(1 << k) else int32(0)))
-                before = int32(found - own_count)
-                if thread == votes_size - 1:
-                    counts[votes_size] = found
-                for u in range(rows_per_thread):
+            # each warp adds up the counts, of which each lane has one
+            own_count = counts[uint32(lane)] if lane <= last_vote else int32(0)
+            found = own_count
+            for k in range(scan_steps):
+                below = cuda.shfl_up_sync(-1, found, 1 << k)
+                found = int32(found + (below if lane >= int32(1 << k) else int32(0)))
+            before = int32(found - own_count)
+            found = cuda.shfl_sync(-1, found, votes_size - 1)
+            runs, found = int32(found >> 16), int32(found & half)
+            for u in range(rows_per_thread):
+                if all_look or warp <= last_vote:
                     ahead, number = int32(thread + u * threads), cuda.shfl_sync(-1, before, int32(warp + u * warps))
                     number = int32((number & half) + cuda.popc(int32(votes[u] & up_to)) - 1)
                     if int32(votes[u] & own_bit) != 0:
@@ -133,8 +133,6 @@ def fold_and_broadcast_runs(
                     if ahead < count:
                         run_of[uint32(ahead)] = uint16(number if unsigned(own_ids[u]) < unsigned(segments) else NO_RUN)
             cuda.syncthreads()
-            found = counts[votes_size]
-            runs, found = int32(found >> 16), int32(found & half)
             low = int32(begins[0]) if found > 0 else int32(0)
             # nothing is stored, and no long run walked, before it is known that there is none
             if begun >= 0:
