@@ -148,12 +148,12 @@ def fold_staged(value: str, vector: int, monoid: KernelMonoid, apart: bool) -> F
 
 def fold_and_broadcast(target: Target, value: str, monoid: KernelMonoid, in_place: bool = False, odd: bool = False) -> FoldAndBroadcast:
     """The policy: 4 blocks are resident, for which sums about a pivot and elements of 8 bytes spill some registers; so with halves, 3 are for such
-    sums. A block fewer took longer. Of rows that are replaced ``in_place`` other ones are narrow; blocks of ``odd`` ones, no vectors, are large.
+    sums. A block fewer took longer. Of rows that are replaced ``in_place``, and of ``odd`` ones, no vectors, other ones are narrow.
     """
-    blocks = tuned(FoldAndBroadcast()).odd_blocks if odd else 3 if monoid.any_pivot and BY_NAME[value].itemsize == 2 else 4
+    blocks = 3 if monoid.any_pivot and BY_NAME[value].itemsize == 2 else 4
     plan = tuned(FoldAndBroadcast(min_blocks_per_multiprocessor=0 if _beyond(target) else blocks))
     if odd:
-        return replace(plan, threads_per_block=plan.odd_threads, held_bytes=plan.odd_held_bytes, narrow_row_bytes=plan.narrow_odd_bytes)
+        return replace(plan, narrow_row_bytes=plan.narrow_odd_bytes)
     if not in_place:
         return plan
     return replace(

@@ -114,7 +114,6 @@ class FoldAndBroadcast(Policy):
     most_held_bytes: int = 96 << 10  #: the same where segments are too long for ``held_bytes``
     held_segments: int = 3  #: segments of as many rows as the mean that a block holds at least
     wanted_segments: int = 3  #: such segments for which ``held_bytes`` may be exceeded
-    tile_stages: int = 1  #: times that a block holds rows, about
     long_bytes: int = 512 << 10  #: with an id of so many bytes of rows, or twice as many, a block would take too long, and other launches do the work
     narrow_row_bytes: int = 96  #: bytes of a row, of all operands, up to which it is narrow
     held_halves_bytes: int = 40 << 10  #: ``held_bytes`` of halves that are replaced in shared memory, of which more blocks are faster
@@ -123,9 +122,6 @@ class FoldAndBroadcast(Policy):
     wanted_halves_segments: int = 6  #: ``wanted_segments`` of these
     narrow_halves_bytes: int = 64  #: ``narrow_row_bytes`` of these
     narrow_odd_bytes: int = 256  #: ``narrow_row_bytes`` of rows that are no vectors
-    odd_threads: int = 512  #: ``threads_per_block`` of these
-    odd_blocks: int = 2  #: ``min_blocks_per_multiprocessor`` of these
-    odd_held_bytes: int = 96 << 10  #: ``held_bytes`` of these
     min_odd_segment_rows: float = 5.0  #: with fewer of these for each segment in the mean, a fold and a broadcast do it
     vector_bytes: int = chosen(8, 4, 8, 16)  #: of a vector of a thread at most
     min_blocks_per_multiprocessor: int = 0

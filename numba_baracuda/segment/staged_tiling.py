@@ -71,15 +71,14 @@ def held_rows(policy: FoldAndBroadcast, row_bytes: int, given_bytes: int, rows: 
     """Rows of a tile of ``fold_and_broadcast_runs``, rows that a block holds, ``most_rows`` at most, and segments; 0 where segments are too long.
 
     Each row has ``row_bytes`` in all operands, each segment ``given_bytes``. Behind the rows of a tile there is room for those of one and a half
-    segments, and for half as many segments more than in the mean. Where a block holds rows more than once, it has half a segment less at a time.
+    segments, and for half as many segments more than in the mean.
     """
     both_bytes = row_bytes + 3 * segments * given_bytes // (2 * rows)
     most = least(policy.most_held_bytes // both_bytes, most_rows)
     if policy.held_segments * rows > most * segments:
         return 0, 0, 0
     room = least(greatest(policy.held_bytes // both_bytes, ceil_div(policy.wanted_segments * rows, segments)), most)
-    tile = policy.tile_stages * room - (policy.tile_stages + 2) * rows // (2 * segments)
-    return tile, room, least(room, 3 * room * segments // (2 * rows) + 4)
+    return room - 3 * rows // (2 * segments), room, least(room, 3 * room * segments // (2 * rows) + 4)
 
 
 def held_bytes(room: int, row_bytes: int, operands: int, most: int, given_bytes: int) -> int:

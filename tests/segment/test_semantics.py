@@ -255,8 +255,8 @@ def test_rows_that_a_block_replaces(kind: Kind, op: Op, variant: Variant, elemen
     slices += [[0.0, -16.0, -17.5, -87.0, -90.0, -92.0, -100.0, -INF], [-INF] * 9, [*[-INF] * 9, 3.0], [*[1.0] * 9, INF]]
     slices += [[NAN, *[1.0] * 9], [5.0] * 40]
     x, ids = columns(*slices, repeat=repeat)
-    narrow = {"narrow_halves_bytes": 1, "narrow_odd_bytes": 1, "min_odd_segment_rows": 0.0, "held_halves_bytes": 2048, "odd_held_bytes": 2048}
-    blocks = using(FoldAndBroadcast, min_bytes=1, threads_per_block=64, odd_threads=96, **narrow)
+    narrow = {"narrow_halves_bytes": 1, "narrow_odd_bytes": 1, "min_odd_segment_rows": 0.0, "held_halves_bytes": 2048}
+    blocks = using(FoldAndBroadcast, min_bytes=1, threads_per_block=64, **narrow)
     with blocks, using(FoldThenBroadcast, max_bytes=1):
         run(kind, op, variant, element, len(slices), {"input": x, "segment_ids": ids})
 

@@ -339,7 +339,7 @@ def test_narrow_rows_in_stages(element: str, columns: int, rows_each: int, stage
     [
         ("bf16", 48, 1 << 16, {"in_place": True, "rows_per_thread": 2, "vector": 4}, 256),
         ("f16", 100, 1 << 16, {"in_place": True, "rows_per_thread": 1, "vector": 4}, 256),
-        ("f32", 257, 1 << 16, {"in_place": True, "rows_per_thread": 1, "vector": 2}, 512),
+        ("f32", 257, 1 << 16, {"in_place": True, "rows_per_thread": 1, "vector": 2}, 256),
         ("f32", 100, 1 << 16, {"in_place": False, "rows_per_thread": 1, "vector": 2}, 256),
     ],
 )

@@ -113,7 +113,7 @@ def fold(
         if carries is not None:
             combined, back = using(FoldCarries, **carries), using(FoldLookback, max_status_bytes=1)
         once = using(
-            FoldAndBroadcast, threads_per_block=64, odd_threads=96, min_bytes=1, narrow_row_bytes=1, long_bytes=at_once,
+            FoldAndBroadcast, threads_per_block=64, min_bytes=1, narrow_row_bytes=1, long_bytes=at_once,
             min_odd_segment_rows=0.0,
             **dict.fromkeys(("held_bytes", "held_halves_bytes", "most_held_bytes", "most_held_halves_bytes"), held),
             **dict.fromkeys(("narrow_halves_bytes", "narrow_odd_bytes"), 1 << 20 if narrow_stage else 1),
