@@ -75,7 +75,7 @@ def _of_product(g: Array, w: Array, y: Array) -> Gradient:
             free[..., j] = np.isinf(before[..., j]) & (abs(summed[..., j]) <= 1e-4 * sizes) & (sizes > 0)
             terms[..., j:] = _times(terms[..., j:], w[..., j : j + 1])
         alike = (nested == summed) | (np.isnan(nested) & np.isnan(summed)) | (np.isfinite(nested) & np.isfinite(summed))
-        return Gradient(before * summed, abs(before) * size, free | ~alike)
+        return Gradient(before * np.where(np.isnan(summed), nested, summed), abs(before) * size, free | ~alike)
     return Gradient(before * nested, abs(before) * size, free)
 
 
