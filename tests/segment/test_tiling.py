@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 from dataclasses import replace
 from typing import Any
@@ -20,6 +21,7 @@ from numba_baracuda.core.spec import KernelSpec
 from numba_baracuda.plans.tuning import using
 from numba_baracuda.segment import policy, policy_of
 from numba_baracuda.segment.flat_tiling import broadcast_tile, flat_height, flat_ids, flat_lanes, flat_tile
+from numba_baracuda.segment.kernels import fold_and_broadcast_runs
 from numba_baracuda.segment.ops import contiguous
 from numba_baracuda.segment.staged_tiling import (
     STAGED_ROWS,
@@ -346,7 +348,8 @@ def test_narrow_rows_in_stages(element: str, columns: int, rows_each: int, stage
 def test_blocks_that_replace_rows(element: str, columns: int, segments: int, constants: dict[str, int], threads: int) -> None:
     """Of halves and of rows that are no vectors; the kernel knows how many threads it has, and has room for every row."""
     launch = next(each for each in _launches("segment_softmax", columns, segments=segments, element=element) if "_runs" in each.spec.factory)
-    found = dict(launch.spec.constants)
+    usual = {name: each.default for name, each in inspect.signature(fold_and_broadcast_runs).parameters.items()}
+    found = usual | dict(launch.spec.constants)
     assert constants | {"threads_per_block": threads} == {name: found[name] for name in [*constants, "threads_per_block"]}
     assert launch.config[1] == threads and launch.arguments["room"] < threads * constants["rows_per_thread"]
 

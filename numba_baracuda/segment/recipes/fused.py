@@ -89,8 +89,7 @@ def _held(descriptor: SegmentDescriptor, target: Target, gradient: Gradient, ord
     vector = 2 if unit == 1 else min(unit, max(1, plan.vector_bytes // value.itemsize))
     spec = kernel_spec(
         "fold_and_broadcast_runs", plan.threads_per_block, plan.min_blocks_per_multiprocessor, gradient=gradient.name, value=value.name,
-        index=order.index, vector=vector, unit=unit, in_place=in_place,
-        rows_per_thread=each, **constants(plan) | {"threads_per_block": plan.threads_per_block},
+        index=order.index, vector=vector, unit=unit, in_place=in_place, rows_per_thread=each, **constants(plan),
     )  # fmt: skip
     width = ceil_div(columns, vector)
     arguments |= {
