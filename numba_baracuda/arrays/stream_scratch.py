@@ -51,10 +51,10 @@ class Fresh:
 class Memory:
     """The memory of a stream: its address, a lock that a call holds while it queues its launches, and its fresh zeros."""
 
-    __slots__ = ("_room", "base", "fresh", "lock")
+    __slots__ = ("base", "fresh", "lock")
 
     def __init__(self, base: int) -> None:
-        self.base, self._room, self.lock, self.fresh = base, base + TAKEN_BYTES, threading.Lock(), Fresh(base + ZEROED_BYTES)
+        self.base, self.lock, self.fresh = base, threading.Lock(), Fresh(base + ZEROED_BYTES)
 
     def places(self, offsets: Sequence[int], fresh: int, restored: int, nbytes: int) -> list[int] | None:
         """The addresses of slots with ``offsets`` in a workspace of ``nbytes``, followed by NULL; None where they do not fit.
@@ -63,7 +63,7 @@ class Memory:
         """
         if nbytes > ROOM_BYTES:
             return None
-        room = self._room
+        room = self.base + TAKEN_BYTES
         places = [room + offset for offset in offsets[fresh:]]
         places.append(0)
         if restored:

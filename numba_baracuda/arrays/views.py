@@ -68,9 +68,7 @@ def remember_again(memo: dict[Any, Any], key: Any, value: Any) -> bool:
     if mark in _met or len(memo) < _AT_ONCE:
         remember(memo, key, value)
         return True
-    if len(_met) >= _MOST:
-        _met.clear()
-    _met[mark] = None
+    remember(_met, mark, None)
     return False
 
 

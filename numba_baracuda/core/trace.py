@@ -111,7 +111,10 @@ class Trace:
             return False
         line = self._apart(a, b)
         if line is None:
-            return self._decide("==", a, b, operator.eq) and self._unite(a, b)
+            alike = self._decide("==", a, b, operator.eq)
+            if alike:
+                self._unite(a, b)
+            return alike
         root, scale, offset = line
         if root is None or offset % scale:
             return root is None and not offset
@@ -157,14 +160,13 @@ class Trace:
             self._guards.append((f"{{}} {symbol} {{}}" if found else f"not {{}} {symbol} {{}}", a, b))
         return found
 
-    def _unite(self, a: Size, b: Size) -> bool:
+    def _unite(self, a: Size, b: Size) -> None:
         """Makes one size stand for another that a guard compares as equal, unless it is computed from that."""
         if reaches(a, b):
             a, b = b, a
         if not reaches(a, b):
             self._bound(line_of(a), *range_of(b), ask=False)
             b.same = a
-        return True
 
     def _bound(self, line: Line, low: float, high: float, ask: bool = True) -> None:
         """Bounds what a line is made of such that it lies from ``low`` to ``high``, for which a guard asks."""
