@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..core.axes import ceil_div, power_of_two
 from ..core.dtypes import BY_NAME
 from ..core.sizes import greatest, least, plain
-from .policy import BroadcastFlat, GatherFlat
+from .policy import BroadcastFlat, BroadcastRuns, GatherFlat
 
 
 def flat_ids(index: str) -> int:
@@ -44,6 +44,19 @@ def broadcast_tile(policy: BroadcastFlat, elements: int, vector: int, multiproce
     rounds = elements // (in_flight * policy.grid_blocks_per_multiprocessor * multiprocessors)
     tile: int = greatest(1, least(rounds, policy.tile_elements // in_flight)) * in_flight
     return tile
+
+
+def runs_tile(policy: BroadcastRuns, rows: int, pieces: int, multiprocessors: int) -> int:
+    """Rows that a block of ``broadcast_runs`` has, of so many pieces each: a multiple of those in flight."""
+    in_flight = policy.items_per_thread * (policy.threads_per_block // pieces)
+    turns = rows // (in_flight * policy.grid_blocks_per_multiprocessor * multiprocessors)
+    tile: int = greatest(1, least(turns, policy.max_turns)) * in_flight
+    return tile
+
+
+def runs_launch(threads: int, rows: int, pieces: int, tile: int) -> tuple[int, int, int]:
+    """Blocks, threads and shared bytes of ``broadcast_runs``: whole warps for as many rows side by side as a block has ``threads`` for."""
+    return ceil_div(rows, tile), ceil_div(threads // pieces * pieces, 32) * 32, 0
 
 
 def rows_met(elements: int, columns: int) -> int:

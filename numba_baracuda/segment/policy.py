@@ -14,6 +14,7 @@ from ..core.policy import THREADS, Policy, chosen, compiled, fixed, multiple
 from .costs import Times as Times
 from .row_policy import VECTOR_BYTES as VECTOR_BYTES
 from .row_policy import BroadcastFlat as BroadcastFlat
+from .row_policy import BroadcastRuns as BroadcastRuns
 from .row_policy import BroadcastToRows as BroadcastToRows
 from .row_policy import Elements as Elements
 from .row_policy import FactorRows as FactorRows

@@ -53,6 +53,8 @@ class Registers:
 _REGISTERS = 65536
 #: of ``fold_tiles`` with states of several scalars; the same with sums about a pivot that rows choose, and about their mean
 TILES_HEAVY, TILES_CHOSEN, TILES_MEANS = Registers(47, 3, 6, apart=3), Registers(64, 3, 5), Registers(51, 3, 5)
+#: of ``fold_tiles`` with sums about a pivot that rows choose, of halves or columns apart
+TILES_CHOSEN_APART = Registers(33, 3, 7)
 #: of ``fold_tiles`` with halves or columns apart, where a state is one scalar
 TILES_BY_REGISTERS = Registers(54, 1, 7, apart=4, finish=8)
 #: of ``fold_tiles`` with vectors of fewer than 16 bytes

@@ -46,6 +46,7 @@ from numba_baracuda.segment.kernels import scatter_rows, split_ranges
 from numba_baracuda.segment.policy import (
     BoundShortSegments,
     BroadcastFlat,
+    BroadcastRuns,
     CountFewIds,
     CountIds,
     FirstFault,
@@ -86,7 +87,7 @@ def runs_of(*lengths: int) -> samples.Ids:
 def fold(
     name: str, op: str, variant: str, sample: Sample, multiprocessors: int = 1, tiles: int = 4, threads: int = 0, tile: int = 0,
     disordered: bool = False, cached: bool = True, short: bool = False, staged: int = 0, at_once: int = 0, held: int = 1300, narrow_stage: int = 0,
-    narrow_threads: int = 64, carries: dict[str, int] | None = None, together: bool = False, **options: Any,
+    narrow_threads: int = 64, carries: dict[str, int] | None = None, together: bool = False, in_runs: bool = False, **options: Any,
 ) -> None:  # fmt: skip
     """``tiles`` are those of a part of a range, ``threads`` those of a block that folds tiles, 0 for as many as usual; ``tile`` elements of a warp
     that broadcasts, 0 for usual blocks. ``cached``: whether random accesses to few rows are cheap.
@@ -94,6 +95,7 @@ def fold(
     time, or 0 where no rows are staged. ``at_once``: bytes of a run that are too many for one launch, 0 for other launches only; a block of that
     launch holds so many bytes of rows as are ``held``; or, with a ``narrow_stage``, so many, and ``narrow_threads`` a block. ``carries``: the policy
     by which these are combined, where blocks leave some; else they look back. ``together``: whether one launch folds and broadcasts, where it can.
+    ``in_runs``: whether lanes keep their columns where they broadcast, or rows end anywhere.
 
     For ``disordered`` ids a sorted op gives unspecified values, but stays inside its arrays.
     """
@@ -109,6 +111,7 @@ def fold(
         runs = using(FoldShortRuns, max_segment_rows=1e9 if short else 0.0)
         stages = using(FoldStaged, threads_per_block=64, stage_bytes=staged, grid_blocks_per_multiprocessor=1)
         stages = stages if staged else using(FoldStaged, stage_bytes=1)
+        kept = using(BroadcastRuns, threads_per_block=64, min_segment_turns=0.0 if in_runs else 1e9, max_turns=2)
         combined, back = contextlib.nullcontext(), contextlib.nullcontext()
         if carries is not None:
             combined, back = using(FoldCarries, **carries), using(FoldLookback, max_status_bytes=1)
@@ -125,7 +128,7 @@ def fold(
         with (
             using(FoldRanges, min_part_tiles=tiles), using(CountIds, grid_blocks_per_multiprocessor=1), of_blocks, of_warps, in_cache, runs, stages,
             once if at_once else contextlib.nullcontext(), narrow_stages, combined, back,
-            contextlib.nullcontext() if together else using(FoldThenBroadcast, max_bytes=1),
+            contextlib.nullcontext() if together else using(FoldThenBroadcast, max_bytes=1), kept,
         ):  # fmt: skip
             plan = samples.plan_of(OPS[op], found, samples.descriptor(OPS[op], sample, **options), multiprocessors)
             if disordered:
@@ -418,6 +421,14 @@ fold("flat rows that end anywhere", "segment_sum_backward", "gather", Sample("C"
 fold("flat rows of full tiles", "segment_sum_backward", "gather", Sample("C1", 8192, (3,), 9, samples.anywhere, "f16"))
 fold("flat rows of full tiles, several lanes", "segment_mean_backward", "gather", Sample("C2", 512, (37,), 9, samples.anywhere, "f16"))
 fold("flat rows of full tiles, divided", "segment_mean_backward", "gather", Sample("C3", 8192, (3,), 9000, samples.anywhere))
+for columns, element, op in ((8, "bf16", "softmax"), (24, "bf16", "std_backward"), (16, "f16", "logsumexp_backward"), (8, "f16", "prod_backward")):
+    given = dataclasses.replace(of_runs(f"L{columns}", columns, 5, 120, 0, 3, 170, 9), element=element)
+    fold(f"rows in runs, {columns} columns of {element}", f"segment_{op}", "broadcast", given, in_runs=True)
+outside = Sample("L2", 700, (8,), 9, samples.far_outside, "bf16", "i64")
+fold("rows in runs, ids outside", "segment_norm2_backward", "broadcast", outside, in_runs=True)
+fold("rows in runs, ids in disorder", "segment_norm2_backward", "broadcast", outside, in_runs=True, disordered=True)
+first = dataclasses.replace(of_runs("L4", 16, 5, 30, 0, 3, 40, 9), element="bf16")
+fold("rows in runs, first rows", "segment_max_backward", "broadcast", first, in_runs=True)
 fold("flat rows in parts", "unsorted_segment_sum_backward", "gather", Sample("C4", 60, (301,), 9, samples.outside))
 for columns, rows in ((1, 5000), (3, 200), (36, 60)):
     sample = Sample(f"D{columns}", rows, (columns,), 9, samples.around_a_long_one)

@@ -17,6 +17,7 @@ equal ids that are neighbours. Ids are *in order* where they ascend. Ids outside
 | :func:`gather_rows`, :func:`gather_runs`, :func:`gather_flat`, :func:`gather_elements` | copy its segment's row to each row |
 | :func:`gather_means` | copies single elements, divided by the lengths of short runs, which it finds itself |
 | :func:`broadcast_to_rows`, :func:`broadcast_flat`, :func:`broadcast_to_elements` | store gradients made of each row and what its segment has |
+| :func:`broadcast_runs` | does so where runs are long |
 | :func:`fold_then_broadcast` | folds, and then broadcasts, in one launch of a small problem |
 | :func:`fold_and_broadcast_runs` | folds short segments, and stores such gradients, in one launch |
 | :func:`fold_and_broadcast_staged` | does so with narrow rows by way of shared memory |
@@ -89,6 +90,7 @@ from .pivots import finish_pivots
 from .positions import finish_positions, scatter_positions
 from .ranges import fold_ranges, split_ranges
 from .rows import fill_rows, finish_flat, finish_rows
+from .runs import broadcast_runs
 from .scatter import finish_factors, scatter_rows
 from .seams import clear_others, merge_seams, take_seams
 from .short_runs import fold_short_runs
@@ -101,6 +103,7 @@ __all__ = [
     "bound_segments",
     "bound_short_segments",
     "broadcast_flat",
+    "broadcast_runs",
     "broadcast_to_elements",
     "broadcast_to_rows",
     "clear_elements",

@@ -49,19 +49,17 @@ def vjp_parts_of(gradient: str, value: str) -> tuple[Any, Any]:
 
 
 @functools.cache
-def element_vjp_of(gradient: str, value: str, normal: bool = False) -> Any:
-    """``element_vjp(x, w, g, y, at, batch_folded, folded, folded_index, row)``: an element of the output.
+def given_of(gradient: str, value: str, normal: bool = False) -> Any:
+    """``given(g, y, at, batch_folded, folded, folded_index)``: what the elements of a segment's column are given, see :func:`vjp_parts_of`.
 
-    The vjp gets ``x[at]``, ``w[at]``, ``g[at]``, ``y[at]``, which are of the element type, the row's position, and p and q. These are contiguous:
-    from ``batch_folded[at · results]`` on, or, for a guarded gradient, from ``folded[folded_index]`` on and only where y is not a normal number; a
-    ``normal`` function takes every y for one.
+    p and q are contiguous: from ``batch_folded[at · results]`` on, or, for a guarded gradient, from ``folded[folded_index]`` on and only where y is
+    not a normal number; a ``normal`` function takes every y for one.
     """
-    grad, wide = GRADIENTS[gradient], accumulator_type(value)
-    widen, is_normal, (prepare, apply) = conversions_of(value)[0], is_normal_of(value), vjp_parts_of(gradient, value)
-    guarded, results = grad.guarded, grad.results
+    grad, wide, prepare = GRADIENTS[gradient], accumulator_type(value), vjp_parts_of(gradient, value)[0]
+    widen, is_normal, guarded, results = conversions_of(value)[0], is_normal_of(value), grad.guarded, grad.results
 
     @jit.device
-    def element_vjp(x: Any, w: Any, g: Any, y: Any, at: Any, batch_folded: Any, folded: Any, folded_index: Any, row: Any) -> Any:
+    def given(g: Any, y: Any, at: Any, batch_folded: Any, folded: Any, folded_index: Any) -> Any:
         p, q = wide(0), wide(0)
         if guarded:
             q = wide(-1)
@@ -71,7 +69,22 @@ def element_vjp_of(gradient: str, value: str, normal: bool = False) -> Any:
             p = batch_folded[at * results]
             if results > 1:
                 q = batch_folded[at * results + 1]
-        return apply(x, w, at, row, prepare(g, y, at, p, q))
+        return prepare(g, y, at, p, q)
+
+    return given
+
+
+@functools.cache
+def element_vjp_of(gradient: str, value: str, normal: bool = False) -> Any:
+    """``element_vjp(x, w, g, y, at, batch_folded, folded, folded_index, row)``: an element of the output.
+
+    The vjp gets ``x[at]``, ``w[at]``, ``g[at]``, ``y[at]``, which are of the element type, the row's position, and p and q as :func:`given_of` does.
+    """
+    given, apply = given_of(gradient, value, normal), vjp_parts_of(gradient, value)[1]
+
+    @jit.device
+    def element_vjp(x: Any, w: Any, g: Any, y: Any, at: Any, batch_folded: Any, folded: Any, folded_index: Any, row: Any) -> Any:
+        return apply(x, w, at, row, given(g, y, at, batch_folded, folded, folded_index))
 
     return element_vjp
 

@@ -11,8 +11,9 @@ from ...core.axes import c_strides
 from ...core.dtypes import BY_NAME
 from ...core.op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Step, Target, fresh_first
 from ...core.policy import constants, tuned
+from ...core.sizes import plain
 from .. import policy, policy_of, times
-from ..flat_tiling import broadcast_tile, flat_launch, rows_met
+from ..flat_tiling import broadcast_tile, flat_launch, rows_met, runs_launch, runs_tile
 from ..tiling import Tiling, elements_launch, reciprocal_of
 from .any_order import fold_any_order, lifted
 from .common import Rows, check_slots, checks, elements, is_flat, kernel_spec, only_checks, over_rows, scratch
@@ -85,7 +86,7 @@ def broadcast(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout],
         slots.append(Slot(PAIRED, descriptor.element, 2 * descriptor.num_segments * descriptor.embedding_dim))
     alone = fold_alone(descriptor, more, guard) if folds else None
     items = tuned(policy.FoldThenBroadcast()).items_per_thread if alone else 1
-    final = _broadcast(descriptor, layouts, target, gradient, last, folded, output, paired, guard, items)
+    final = _broadcast(descriptor, layouts, target, gradient, last, folded, output, paired, guard, items, descriptor.in_order(op))
     if alone and (both := together(alone, room, final)):
         more, room, final = *both, []
     return fresh_first((*steps, *more, *final), (*slots, *room))
@@ -192,9 +193,12 @@ def _guard(descriptor: SegmentDescriptor, layouts: dict[str, Layout]) -> tuple[l
 
 def _broadcast(
     descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target, gradient: Gradient, order: Order, folded: str, output: str,
-    paired: bool, guard: str, items: int,
+    paired: bool, guard: str, items: int, in_order: bool,
 ) -> list[Step]:  # fmt: skip
-    """The launch that broadcasts, behind the one that pairs what it gathers, if it is ``paired``; flat, with ``items`` times as many in flight."""
+    """The launch that broadcasts, behind the one that pairs what it gathers, if it is ``paired``; flat, with ``items`` times as many in flight.
+
+    ``in_order``: whether the ids are.
+    """
     names = [*gradient.rows, *gradient.segments, output]
     if paired:
         shape = layouts[gradient.segments[0]].shape
@@ -216,6 +220,9 @@ def _broadcast(
     common: dict[str, Any] = {"gradient": gradient.name, "value": value, "index": order.index, "paired": paired}
     contiguous = all(rows.is_contiguous(k) for k in (*range(len(gradient.rows)), last))
     if not order.row_index and order.step == 1 and contiguous and is_flat(descriptor, gradient, {} if paired else layouts):
+        runs = _runs(descriptor, target, gradient, rows, arguments, common) if in_order and guard == NULL and items == 1 else None
+        if runs:
+            return [runs]
         flat = _flat(descriptor, target, gradient, rows, arguments | {"guard": guard}, common | {"guarded": guard != NULL}, items)
         return [_pair(descriptor, gradient, rows.vector), flat] if paired else [flat]
     pair: list[Step] = [_pair(descriptor, gradient, rows.columns)] if paired else []
@@ -232,6 +239,30 @@ def _broadcast(
         row_index=order.row_index, at_once=plan.items_per_thread, apart=apart, **common,
     )  # fmt: skip
     return [*pair, launch]
+
+
+def _runs(
+    descriptor: SegmentDescriptor, target: Target, gradient: Gradient, rows: Rows, arguments: dict[str, Any], common: dict[str, Any]
+) -> Launch | None:  # fmt: skip
+    """The launch where a lane keeps its columns, for halves of rows of whole 16 bytes, in runs that last for a turn of a block or longer.
+
+    What their segments have is wide, and takes more loads than they do, unless it is one number for each column.
+    """
+    plan, value, vector = tuned(policy.BroadcastRuns()), BY_NAME[descriptor.element], rows.vector
+    pieces, extent = plain(rows.columns) // vector, descriptor.num_inputs
+    wide = value.itemsize == 2 and vector == value.vector and len(gradient.given) > 1
+    if not wide or pieces > plan.threads_per_block:
+        return None
+    if extent < plan.min_segment_turns * (plan.threads_per_block // pieces) * descriptor.num_segments:
+        return None
+    options = {name: common[name] for name in ("gradient", "value", "index")}
+    spec = kernel_spec(
+        "broadcast_runs", plan.threads_per_block, plan.min_blocks_per_multiprocessor, vector=vector, **options, **constants(plan)
+    )  # fmt: skip
+    tile = runs_tile(plan, extent, pieces, target.multiprocessors)
+    given = {name: arguments[name] for name in arguments if name != "permutation"}
+    given |= {"rows": extent, "columns": rows.columns, "tile": tile, "pieces": pieces}
+    return Launch(spec, runs_launch(plan.threads_per_block, extent, pieces, tile), given)
 
 
 def _flat(
