@@ -187,7 +187,8 @@ SOFTMAX = Gradient("softmax", _softmax, ("input",), (), fold="softmax", settled=
 SOFTMAX_OF_TERMS = replace(SOFTMAX, name="softmax_of_terms", vjp=_share, fold="softmax_of_terms", settled="", from_terms=True)
 #: the same for results that are rounded to a half type
 ROUNDED_SOFTMAX = replace(
-    SOFTMAX, name="rounded_softmax", vjp=ByType("numba_baracuda.kernels.pivots:rounded_share"), settled="settled_softmax"
+    SOFTMAX, name="rounded_softmax", vjp=ByType("numba_baracuda.kernels.pivots:rounded_share"), settled="settled_softmax",
+    prepare=ByType("numba_baracuda.kernels.pivots:prepared_share"),
 )  # fmt: skip
 #: the same where a fold knows the greatest element before it adds up
 SETTLED_SOFTMAX = replace(

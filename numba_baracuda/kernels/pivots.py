@@ -52,15 +52,33 @@ def exponential_rebase(kind: Any) -> Any:
     return rebase
 
 
+#: powers of two are made 2⁶⁴ times as large, so that the hardware's is no subnormal number, which it would take for 0
+_SHIFT = 64
+
+
+@functools.cache
+def prepared_share(kind: Any) -> Any:
+    """``prepare`` of :func:`rounded_share`: q becomes 2⁻⁶⁴ · q."""
+    inverse = kind(2.0**-_SHIFT)
+
+    @jit.device
+    def prepare(g: Any, y: Any, p: Any, q: Any, scale: Any, inverse_y: Any) -> Any:
+        return g, y, p, q * inverse
+
+    return prepare
+
+
 @functools.cache
 def rounded_share(kind: Any) -> Any:
-    """``vjp`` of a softmax that is rounded to a half type: exp(x − p) · q. Error: 2 ulp and half an ulp of the exponent; subnormal numbers stay."""
-    # 2⁶⁴ times as much, so that the hardware's power of two is no subnormal number, which it would take for 0
-    shift, inverse = kind(64), kind(2.0**-64)
+    """``vjp`` of a softmax that is rounded to a half type: exp(x − p) · 2⁶⁴ · q.
+
+    Error: 2 ulp and half an ulp of the exponent; subnormal numbers stay.
+    """
+    shift = kind(_SHIFT)
 
     @jit.device
     def vjp(x: Any, w: Any, g: Any, y: Any, p: Any, q: Any, zero: Any) -> Any:
-        return exp2_approx((x - p) * float32(_LOG2_E) + shift) * (q * inverse)
+        return exp2_approx((x - p) * float32(_LOG2_E) + shift) * q
 
     return vjp
 

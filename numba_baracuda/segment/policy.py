@@ -101,7 +101,8 @@ class FoldTiles(Policy):
     threads_per_block: int = compiled(128, THREADS)  # few, so that rows in flight leave registers for many blocks
     items_per_thread: int = compiled(8, (4, 8, 16))  #: rows whose loads a thread issues before it uses the first
     max_tile_rows: int = multiple(256, 16)  #: rows that a group walks, about, where blocks come in several waves
-    max_halves_tile_rows: int = multiple(512, 16)  #: the same of contiguous halves, which are half as many bytes
+    max_heavy_tile_rows: int = multiple(512, 16)  #: the same of contiguous rows with states of several scalars, which take longer to combine
+    max_halves_tile_rows: int = multiple(1024, 16)  #: the same of contiguous halves, which are half as many bytes
     #: The same where runs may be short, each of which takes as long as many rows: a few longer tiles of them would end long after all others.
     short_tile_rows: int = multiple(64, 16)
     short_segment_rows: int = 3  #: with fewer rows for each segment in the mean, runs may be short; with four, shorter tiles took 13 % longer
@@ -171,6 +172,8 @@ class FoldStaged(Policy):
     heavy_row_bytes: int = 128  #: bytes of a row from which states of several scalars are for short segments only
     heavy_columns_apart: int = 24  #: the same of columns, where they lie apart
     short_segment_bytes: int = 2560  #: bytes of rows of each segment in the mean up to which segments are short
+    chosen_row_bytes: int = 64  #: bytes of a row up to which, with a pivot that rows choose, rows in long runs are for it, too
+    chosen_halves_bytes: int = 16  #: the same of halves
     max_vectors: int = 80  #: vectors of a wide row at most with sums about a pivot, or states of more than two scalars
     stage_bytes: int = 8192  #: bytes of rows that a warp has in shared memory at a time, with their ids and the numbers of heads, about
     max_tile_steps: int = 16  #: stages of a tile at most

@@ -134,7 +134,9 @@ def fold_tiles(
     else:
         blocks = TILES.left(wide_states=wide, permutation=permuted, lift=monoid.lifts, finish=monoid.finishes, beyond_sm_90=_beyond(target))
     plan = tuned(FoldTiles(items_per_thread=items, min_blocks_per_multiprocessor=blocks))
-    return replace(plan, max_tile_rows=plan.max_halves_tile_rows) if element.itemsize == 2 and not permuted else plan
+    if permuted or not (monoid.heavy or element.itemsize == 2):
+        return plan
+    return replace(plan, max_tile_rows=plan.max_halves_tile_rows if element.itemsize == 2 else plan.max_heavy_tile_rows)
 
 
 def fold_staged(value: str, vector: int, monoid: KernelMonoid, apart: bool) -> FoldStaged:

@@ -100,11 +100,11 @@ class BroadcastFlat(Policy):
 class BroadcastRuns(Policy):
     """``broadcast_runs``: a thread has the same columns of every row that it takes, and keeps what these are given while the id stays."""
 
-    threads_per_block: int = compiled(128, THREADS)
+    threads_per_block: int = compiled(64, THREADS)  # few, so that blocks read memory in order
     items_per_thread: int = compiled(4, (2, 4))  #: rows, all loads before the first store
-    min_segment_turns: float = 1.0  #: rows for each segment in the mean, at least, for each row that a block takes at a time
+    min_segment_turns: float = 2.0  #: rows for each segment in the mean, at least, for each row that a block takes at a time
     max_turns: int = 2  #: rows of a thread at most, in units of ``items_per_thread``: with more, blocks read the memory in too many places
-    grid_blocks_per_multiprocessor: int = 16  #: blocks that there are at least before threads have more than ``items_per_thread`` rows
+    grid_blocks_per_multiprocessor: int = 32  #: blocks that there are at least before threads have more than ``items_per_thread`` rows
     min_blocks_per_multiprocessor: int = 0
 
 

@@ -45,7 +45,7 @@ class RowVjp:
         (widen, narrow), is_normal, position_code = conversions_of(value), is_normal_of(value), position_code_of(value)
         has_y, results, guarded, uses_positions, shares = len(grad.segments) > 1, grad.results, grad.guarded, grad.uses_positions, grad.shares
         subtracts_origin, origin_from = bool(grad.fold) and monoid_of(grad.fold).subtracts_origin, origin_of(value)
-        prepare, vjp = jit.device(grad.prepare), jit.device(of_type(grad.vjp, wide))
+        prepare, vjp = jit.device(of_type(grad.prepare, wide)), jit.device(of_type(grad.vjp, wide))
         scaled_inverse, inverts = inverse_of(value), grad.inverts
         self.has_x = bool(grad.rows)
 

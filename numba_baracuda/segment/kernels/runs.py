@@ -1,4 +1,4 @@
-"""Gradients of rows in long runs: a lane keeps what its columns of a segment are given for as long as the id stays."""
+"""Gradients of halves in long runs: a lane keeps what its columns of a segment are given for as long as the id stays."""
 
 from typing import Any
 
@@ -7,6 +7,7 @@ from numba.cuda.types import int32, int64, uint32
 
 from ...algebra.gradients import GRADIENTS
 from ...core.dtypes import BY_NAME
+from ...device import bits
 from ...device.build import opaque
 from ...device.vector import LOAD_ONCE, LOAD_STREAM, STORE_STREAM
 from ...kernels.batch import state_accessors
@@ -23,7 +24,7 @@ def broadcast_runs(
     *, gradient: str, value: str, index: str, vector: int,
     threads_per_block: int = BroadcastRuns.threads_per_block, items_per_thread: int = BroadcastRuns.items_per_thread,
 ) -> Any:  # fmt: skip
-    """:func:`broadcast_to_rows` where x, w and output are contiguous, as are g and y, and an id mostly equals that of the row before.
+    """:func:`broadcast_to_rows` of halves where x, w and output are contiguous, as are g and y, and an id mostly equals that of the row before.
 
     ``pieces`` neighbouring lanes have a row, ``vector`` columns each, and a block as many rows side by side as it has threads for. A lane takes
     every so many-th of the ``tile`` rows of its block, always in the same columns. What these are given it loads and prepares once, and again at a
@@ -32,13 +33,15 @@ def broadcast_runs(
 
     Constants and parameters as :mod:`.` lists them; ``x``, ``w``, ``g`` and ``y`` as in :func:`broadcast_to_rows`; and
 
+    * ``vector``: 2 or more
     * ``items_per_thread``: rows
     * ``pieces``: columns / ``vector``, at most the threads of a block
     """
     element, index_type, wide = jit.SCALARS[value], jit.SCALARS[index], accumulator_type(value)
-    unsigned, grad, given_to, apply = jit.SCALARS["u" + index[1:]], GRADIENTS[gradient], given_of(gradient, value), vjp_parts_of(gradient, value)[1]
+    unsigned, grad, given_to, apply = jit.SCALARS["u" + index[1:]], GRADIENTS[gradient], given_of(gradient, value), vjp_parts_of(gradient, value)[2]
     has_x, has_w, has_g, has_y = len(grad.rows) > 0, len(grad.rows) > 1, len(grad.segments) > 0, len(grad.segments) > 1
-    load, load_once, store, load_id = LOAD_STREAM[vector], LOAD_ONCE[vector], STORE_STREAM[vector], LOAD_ONCE[1]
+    load, load_once, load_id = LOAD_STREAM[vector], LOAD_ONCE[vector], LOAD_ONCE[1]
+    pack, store_pairs, pairs_size = getattr(bits, f"f32x2_to_{value}x2"), STORE_STREAM[vector // 2], items_per_thread * vector // 2
     batch_size, results, gathered = items_per_thread * vector, grad.results, vector * grad.gathered
     folded_width = min(BY_NAME[BY_NAME[value].accumulator].vector, gathered) or 1
     load_folded, folded_size, (get, put) = LOAD_ONCE[folded_width], max(gathered, 1), state_accessors(4)
@@ -55,6 +58,8 @@ def broadcast_runs(
         some_y = cuda.local.array(vector, element)
         some_folded = cuda.local.array(folded_size, wide)
         given = cuda.local.array(given_size, wide)
+        pairs = cuda.local.array(pairs_size, uint32)
+        output_pairs = bits.recast(output, uint32)
         group = int32(uint32(cuda.threadIdx.x) // uint32(pieces))
         groups = int32(uint32(cuda.blockDim.x) // uint32(pieces))
         column = int32(cuda.threadIdx.x - group * int32(pieces)) * int32(vector)
@@ -88,11 +93,16 @@ def broadcast_runs(
                         for v in range(vector):
                             put(given, 4 * v, 1, given_to(some_g, some_y, v, some_folded, folded, (place + v) * results))
                 its_row = first + int32(row + u * groups)
-                for v in range(vector):
-                    k = u * vector + v
-                    batch_x[k] = apply(batch_x, batch_w, k, its_row, get(given, 4 * v, 1)) if inside else element(0)
+                if inside:
+                    for v in range(0, vector, 2):
+                        k = u * vector + v
+                        low = apply(batch_x, batch_w, k, its_row, get(given, 4 * v, 1))
+                        pairs[k // 2] = pack(low, apply(batch_x, batch_w, k + 1, its_row, get(given, 4 * v + 4, 1)))
+                else:
+                    for v in range(0, vector, 2):
+                        pairs[(u * vector + v) // 2] = uint32(0)
                 if int32(row + u * groups) < length:
-                    store(output, its_row * columns + column, batch_x, u * vector)
+                    store_pairs(output_pairs, its_row * columns + column >> 1, pairs, u * vector // 2)
             row = int32(opaque(row + items_per_thread * groups))
 
     def launch_config(rows: int, columns: int, tile: int) -> tuple[int, int, int]:

@@ -11,11 +11,11 @@ from ...runtime import jit
 
 
 @functools.cache
-def vjp_parts_of(gradient: str, value: str) -> tuple[Any, Any]:
-    """``prepare(g, y, at, p, q)`` and ``apply(x, w, at, row, given)``.
+def vjp_parts_of(gradient: str, value: str) -> tuple[Any, Any, Any]:
+    """``prepare(g, y, at, p, q)``, ``apply(x, w, at, row, given)`` and ``apply_wide``.
 
     The first makes what all elements of a segment's column are given, from ``g[at]`` and ``y[at]``; the second an element of the output, from
-    ``x[at]``, ``w[at]`` and the row's position. All elements are of the element type.
+    ``x[at]``, ``w[at]`` and the row's position. All elements are of the element type. The third is the second before it rounds.
     """
     grad, wide = GRADIENTS[gradient], accumulator_type(value)
     (widen, narrow), position_code, scaled_inverse, inverts = conversions_of(value), position_code_of(value), inverse_of(value), grad.inverts
@@ -35,7 +35,7 @@ def vjp_parts_of(gradient: str, value: str) -> tuple[Any, Any]:
         return prepare_wide(one_g, one_y, p, q, scale, inverse)
 
     @jit.device
-    def apply(x: Any, w: Any, at: Any, row: Any, given: Any) -> Any:
+    def apply_wide(x: Any, w: Any, at: Any, row: Any, given: Any) -> Any:
         one_x, one_w = wide(0), wide(0)
         if has_x:
             one_x = widen(x[at])
@@ -43,9 +43,13 @@ def vjp_parts_of(gradient: str, value: str) -> tuple[Any, Any]:
             one_w = widen(w[at])
         if uses_positions:
             one_w = position_code(row)
-        return narrow(vjp(one_x, one_w, given[0], given[1], given[2], given[3], wide(0)))
+        return vjp(one_x, one_w, given[0], given[1], given[2], given[3], wide(0))
 
-    return prepare, apply
+    @jit.device
+    def apply(x: Any, w: Any, at: Any, row: Any, given: Any) -> Any:
+        return narrow(apply_wide(x, w, at, row, given))
+
+    return prepare, apply, apply_wide
 
 
 @functools.cache

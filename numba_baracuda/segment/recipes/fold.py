@@ -211,7 +211,7 @@ def _staged(
     row_bytes, id_bytes = plain(descriptor.row_size) * (2 if fold.other else 1), BY_NAME[order.index].itemsize
     width = ceil_div(rows.columns, vector)
     stage = staged_rows(plan, row_bytes, id_bytes, value.itemsize, descriptor.num_inputs, target.multiprocessors)
-    fits = row_bytes < plan.wide_row_bytes and _stages_pay(plan, descriptor, monoid, apart > 0)
+    fits = row_bytes < plan.wide_row_bytes and _stages_pay(plan, descriptor, monoid, rows, apart > 0)
     if many and rows.vector < value.vector:
         fits = fits or width <= plan.max_vectors
     if not (fits and stage):
@@ -232,22 +232,23 @@ def _staged(
     return Launch(spec, (blocks, threads, staged_bytes(plan, stage, row_bytes, id_bytes, states)), arguments), tiling, status
 
 
-def _stages_pay(plan: policy.FoldStaged, descriptor: SegmentDescriptor, monoid: KernelMonoid, apart: bool) -> bool:
+def _stages_pay(plan: policy.FoldStaged, descriptor: SegmentDescriptor, monoid: KernelMonoid, rows: Rows, apart: bool) -> bool:
     """Whether rows that are not wide are folded faster by way of shared memory.
 
-    States of several scalars are in short segments, and in others if rows have few bytes or are pairs, and few columns where they lie ``apart``; but
-    not about a pivot that rows choose, of which a group of threads chooses one for more rows, and never such doubles. States of one scalar are,
-    unless rows are halves of some width.
+    States of several scalars are in short segments, and in others if rows have few bytes or are pairs, and few columns where they lie ``apart``. But
+    about a pivot that rows choose, of which a group of threads chooses one for more rows, only those are that have few bytes, or single columns for
+    such a thread; and never doubles. States of one scalar are, unless rows are halves of some width.
     """
-    value, row_bytes = BY_NAME[descriptor.element], plain(descriptor.row_size)
+    value, row_bytes, columns = BY_NAME[descriptor.element], plain(descriptor.row_size), plain(descriptor.embedding_dim)
     if not monoid.heavy:
         return value.itemsize > 2 or row_bytes < plan.wide_halves_bytes
-    chosen, spread = monoid.choose_pivot is not None, apart and plain(descriptor.embedding_dim) > plan.heavy_columns_apart
-    if chosen and value.itemsize == 8:
-        return False
-    if not (chosen or spread) and (monoid.pairs or row_bytes < plan.heavy_row_bytes):
-        return True
-    return descriptor.num_inputs * descriptor.row_size <= plan.short_segment_bytes * descriptor.num_segments
+    short = descriptor.num_inputs * descriptor.row_size <= plan.short_segment_bytes * descriptor.num_segments
+    if monoid.choose_pivot is not None:
+        narrow = row_bytes <= (plan.chosen_halves_bytes if value.itemsize == 2 else plan.chosen_row_bytes)
+        single = rows.vector == 1 and rows.spread(policy_of.fold_apart(value.name, monoid), tuned(policy.FoldTiles()).min_group_apart) is None
+        return value.itemsize < 8 and (narrow or single or short)
+    spread = apart and columns > plan.heavy_columns_apart
+    return short or (not spread and (monoid.pairs or row_bytes < plan.heavy_row_bytes))
 
 
 def ragged(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
