@@ -44,7 +44,7 @@ class BoundShortSegments(Policy):
     items_per_thread: int = compiled(16, (4, 8, 16))  #: ids whose loads a thread issues before it uses the first; half as many of 8 bytes
     lane_gap: int = fixed(32)  #: segments of a gap that one thread fills
     warp_gap: int = fixed(1024)  #: the same for a warp; blocks of their own fill longer gaps
-    max_id_bytes: int = 96  #: bytes that memory reads of ids for each segment at most: a search takes as long as to read so many
+    max_id_bytes: int = 400  #: bytes that memory reads of ids for each segment at most: a search takes as long as to read so many
     access_bytes: int = 32  #: bytes that memory reads of an id at most, where ids lie apart
 
 

@@ -21,7 +21,17 @@ from .policy import (
     FoldTiles,
     ScatterRows,
 )
-from .residency import NARROW, NARROW_HEAVY, TILES, TILES_BY_REGISTERS, TILES_CHOSEN, TILES_CHOSEN_APART, TILES_HEAVY, TILES_MEANS
+from .residency import (
+    NARROW,
+    NARROW_HEAVY,
+    TILES,
+    TILES_BY_REGISTERS,
+    TILES_CHOSEN,
+    TILES_CHOSEN_APART,
+    TILES_HEAVY,
+    TILES_MEANS,
+    TILES_MEANS_ALONE,
+)
 
 
 def _beyond(target: Target) -> bool:
@@ -125,7 +135,8 @@ def fold_tiles(
         in_flight = items * loaded // 4 * (2 if paired else 1) + items * (permuted + (permuted and monoid.any_pivot))
         scalars = vector * monoid.width * (2 if wide else 1)
         chosen = TILES_CHOSEN_APART if element.itemsize == 2 or apart else TILES_CHOSEN
-        several = TILES_MEANS if monoid.any_pivot else chosen if monoid.choose_pivot else TILES_HEAVY
+        means = TILES_MEANS if wide or monoid.results > 1 else TILES_MEANS_ALONE
+        several = means if monoid.any_pivot else chosen if monoid.choose_pivot else TILES_HEAVY
         blocks = (several if monoid.heavy else TILES_BY_REGISTERS).held(
             FoldTiles.threads_per_block, in_flight, scalars, apart, monoid.finishes, index == "i64", _beyond(target)
         )

@@ -51,12 +51,14 @@ class Registers:
 
 #: registers of a multiprocessor
 _REGISTERS = 65536
-#: of ``fold_tiles`` with states of several scalars; the same with sums about a pivot that rows choose, and about their mean
-TILES_HEAVY, TILES_CHOSEN, TILES_MEANS = Registers(47, 3, 6, apart=3), Registers(64, 3, 5), Registers(51, 3, 5)
-#: of ``fold_tiles`` with sums about a pivot that rows choose, of halves or columns apart
-TILES_CHOSEN_APART = Registers(33, 3, 7)
+#: of ``fold_tiles`` with states of several scalars
+TILES_HEAVY = Registers(47, 3, 6, apart=3)
+#: of ``fold_tiles`` with sums about a pivot that rows choose; the same of halves or columns apart
+TILES_CHOSEN, TILES_CHOSEN_APART = Registers(64, 3, 5), Registers(33, 3, 7)
+#: of ``fold_tiles`` with sums about the mean of rows; the same with one result that is no double
+TILES_MEANS, TILES_MEANS_ALONE = Registers(51, 3, 5), Registers(33, 3, 5)
 #: of ``fold_tiles`` with halves or columns apart, where a state is one scalar
-TILES_BY_REGISTERS = Registers(54, 1, 7, apart=4, finish=8)
+TILES_BY_REGISTERS = Registers(27, 1, 7, apart=31, finish=8)
 #: of ``fold_tiles`` with vectors of fewer than 16 bytes
 TILES = Residency(8, wide_states=1, permutation=2, lift=1, finish=1, beyond_sm_90=1)
 #: of ``fold_narrow``; and the same with states of several scalars, or of halves

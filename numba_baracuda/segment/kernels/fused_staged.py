@@ -111,9 +111,11 @@ def fold_and_broadcast_staged(
             of_length[thread] = int32(0)
         begin_copies(ids, first, count, id_size, staged_ids, ids_at, thread, threads)
         commit_copies()
-        begin_copies(x, first * columns, int32(own * pitch), size, staged, 0, thread, threads)
-        if has_w:
-            begin_copies(w, first * columns, int32(own * pitch), size, staged, w_at, thread, threads)
+        # most blocks begin after a long run was found, and read no rows then; all threads find out below
+        if looked < FOUND:
+            begin_copies(x, first * columns, int32(own * pitch), size, staged, 0, thread, threads)
+            if has_w:
+                begin_copies(w, first * columns, int32(own * pitch), size, staged, w_at, thread, threads)
         # the id before the first row, or any other than that of the first row
         before = ids[first - 1] if first > 0 else index_type(ids[0] ^ index_type(1))
         commit_copies()
