@@ -87,9 +87,16 @@ class Tiling:
         return even(min(policy.max_tile_rows, max(policy.short_tile_rows, least)))
 
     @staticmethod
-    def most_entries(policy: FoldTiles, rows: int, multiprocessors: int, short: bool = False) -> int:
-        """The most carries of a fold, whatever the layout of its rows: of every tile a carry at each end. ``short``: whether runs may be short."""
-        tile = min(policy.short_tile_rows, policy.max_tile_rows) if short else policy.max_tile_rows
+    def most_entries(policy: FoldTiles, rows: int, multiprocessors: int, short: bool = False, mixed: bool = False) -> int:
+        """The most carries of a fold, whatever the layout of its rows: of every tile a carry at each end.
+
+        ``short``: whether runs may be short; ``mixed``: whether segments may be long and short ones.
+        """
+        tile = policy.max_tile_rows
+        if mixed:
+            tile = min(tile, min(policy.max_heavy_tile_rows, policy.max_halves_tile_rows) // policy.mixed_share)
+        if short:
+            tile = min(tile, policy.short_tile_rows)
         full = ceil_div(rows, tile) + policy.max_blocks_per_multiprocessor * multiprocessors
         return 2 * min(ceil_div(rows, FoldTiles.items_per_thread), full)
 

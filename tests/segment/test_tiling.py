@@ -205,6 +205,17 @@ def _launches(
     return [each for each in chosen.recipe(row, descriptor, layouts, CARD).steps if isinstance(each, Launch)]
 
 
+@pytest.mark.parametrize(("op", "element", "shorter"), [("var", "f32", True), ("sum", "bf16", True), ("var", "f64", True), ("sum", "f32", False)])
+@pytest.mark.parametrize("columns", [128, 1000])
+def test_tiles_of_mixed_segments_are_shorter(op: str, element: str, shorter: bool, columns: int) -> None:
+    """With fewer than eight rows for each segment in the mean, of halves and of states of several scalars; and the workspace has room for carries."""
+    plan, rows = policy.FoldTiles(), 1 << 24
+    found = [_launches(f"segment_{op}", columns, rows=rows, segments=rows // 8 + more, element=element)[0].arguments for more in (0, 1)]
+    usual, mixed = (int(each["tile"]) for each in found)
+    assert (usual > 2 * mixed) == shorter
+    assert 2 * found[1]["row_blocks"] <= Tiling.most_entries(plan, rows, CARD.multiprocessors, mixed=True)
+
+
 @pytest.mark.parametrize(
     ("op", "columns", "options", "kernel"),
     [
@@ -302,10 +313,11 @@ def test_segments_that_a_block_holds(row_bytes: int, given_bytes: int, segments:
         ("segment_max_backward", 2, 1 << 14, ["fold_narrow", "scatter_to_winners"]),
         ("segment_max_backward", 2, 1 << 16, ["fold_narrow", "broadcast_flat"]),
         ("segment_mean_backward", 1, 1 << 14, ["gather_means"]),
-        ("segment_mean_backward", 1, (1 << 14) - 1, ["bound_segments", "finish_rows", "gather_elements"]),
-        ("segment_mean_backward", 36, 1 << 14, ["bound_segments", "gather_runs"]),
+        ("segment_mean_backward", 1, (1 << 14) - 1, ["bound_short_segments", "finish_rows", "gather_elements"]),
+        ("segment_mean_backward", 1, 1 << 13, ["bound_segments", "finish_rows", "gather_elements"]),
+        ("segment_mean_backward", 36, 1 << 13, ["bound_segments", "gather_runs"]),
         ("segment_mean_backward", 36, 1 << 16, ["bound_short_segments", "gather_runs"]),
-        ("segment_mean_backward", 37, 1 << 14, ["bound_segments", "finish_flat", "gather_flat"]),
+        ("segment_mean_backward", 37, 1 << 13, ["bound_segments", "finish_flat", "gather_flat"]),
         ("unsorted_segment_mean_backward", 36, 1 << 15, ["count_ids", "finish_flat", "gather_rows"]),
         ("unsorted_segment_mean_backward", 36, 1 << 14, ["count_few_ids", "finish_flat", "gather_rows"]),
         ("unsorted_segment_max_backward", 2, 1 << 14, ["fill_rows", "scatter_rows", "scatter_positions", "broadcast_flat"]),

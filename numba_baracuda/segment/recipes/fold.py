@@ -107,8 +107,14 @@ def _short(descriptor: SegmentDescriptor) -> bool:
     return descriptor.num_inputs < tuned(policy.FoldTiles()).short_segment_rows * descriptor.num_segments
 
 
+def _mixed(descriptor: SegmentDescriptor) -> bool:
+    """Whether segments have so few rows in the mean that long and short ones may be mixed."""
+    return descriptor.num_inputs < tuned(policy.FoldTiles()).mixed_segment_rows * descriptor.num_segments
+
+
 def _most_entries(descriptor: SegmentDescriptor, target: Target) -> int:
-    return Tiling.most_entries(tuned(policy.FoldTiles()), descriptor.num_inputs, target.multiprocessors, _short(descriptor))
+    plan, short, mixed = tuned(policy.FoldTiles()), _short(descriptor), _mixed(descriptor)
+    return Tiling.most_entries(plan, descriptor.num_inputs, target.multiprocessors, short, mixed)
 
 
 def _launch(tiling: Tiling, descriptor: SegmentDescriptor, fold: SegmentFold) -> tuple[int, int, int]:
@@ -143,7 +149,7 @@ def _tiles(descriptor: SegmentDescriptor, target: Target, rows: Rows, fold: Segm
         rows.vector = min(rows.vector, usual.guarded_columns)
     plan = policy_of.fold_tiles(
         target, value, order.index, rows.vector, monoid, dims=rows.dims, permuted=order.row_index != "", paired=fold.other is not None,
-        apart=apart,
+        apart=apart, mixed=_mixed(descriptor),
     )  # fmt: skip
     state_bytes = monoid.width * BY_NAME[fold.state_of(value)].itemsize if _short(descriptor) else 0
     tiling = Tiling.of(plan, descriptor.num_inputs, rows.columns, rows.vector, BY_NAME[value].itemsize, target.multiprocessors, state_bytes)
