@@ -22,7 +22,7 @@ from numba.cuda.types import bfloat16, float16, float32, float64, int16, int32, 
 from ..emulator.conversions import code_of
 from ..emulator.halves import bf16_bits, bf16_value, exact_sum, f16_bits, f16_value
 from ..emulator.meanings import means, means_by_type
-from .build import I16, I32, I64, address, bits_of, define, expect_pointer, ptx, refuse, short
+from .build import I16, I32, I64, address, assemble, bits_of, define, either_side_of, expect_numbers, expect_pointer, ptx, refuse, short
 from .numbers import greatest, least
 from .updates import widened
 
@@ -181,3 +181,40 @@ mul_bf16x2 = _packed("mul", "bf16x2", "{ .reg .b32 zeros; mov.b32 zeros, 0x80008
 fma_bf16x2 = _packed("fma", "bf16x2", "fma.rn.bf16x2 $0, $1, $2, $3;")
 max_bf16x2 = _packed("max", "bf16x2", "max.NaN.bf16x2 $0, $1, $2;")
 min_bf16x2 = _packed("min", "bf16x2", "min.NaN.bf16x2 $0, $1, $2;")
+
+
+def _equal(kind: str, element: Any, of_bits: Callable[[int], float], newest: int) -> Any:
+    """``equal_{kind}``; capabilities below ``newest`` compare the halves as float32."""
+    name, text = f"equal_{kind}", f"set.eq.u32.{kind} $0, $1, $2;"
+
+    def codegen(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
+        with either_side_of(builder, newest) as (newer, older):
+            with newer:
+                compared, newer_block = assemble(builder, text, I32, values), builder.block
+            with older:
+                halves = [[builder.trunc(builder.lshr(value, I32(shift)), I16) for value in values] for shift in (0, 16)]
+                found = [builder.fcmp_ordered("==", *[widened(builder, element, half) for half in pair]) for pair in halves]
+                masks = [builder.select(same, I32(mask), I32(0)) for same, mask in zip(found, (0xFFFF, 0xFFFF0000), strict=True)]
+                joined, older_block = builder.or_(*masks), builder.block
+        result = builder.phi(I32)
+        result.add_incoming(compared, newer_block)
+        result.add_incoming(joined, older_block)
+        return result
+
+    def body(*given: Any) -> Any:
+        expect_numbers(name, uint32, given)
+        return uint32(uint32, uint32), codegen
+
+    doc = f"For each half of words of {kind} 0xffff if a == b, else 0: −0 equals +0, and NaN nothing; one {text[:-12]} where there is one."
+    made = define(name, ["a", "b"], body, doc)
+
+    @means(made)
+    def meaning(a: int, b: int) -> int:
+        low, high = (of_bits(a >> shift & 0xFFFF) == of_bits(b >> shift & 0xFFFF) for shift in (0, 16))
+        return (0xFFFF if low else 0) | (0xFFFF0000 if high else 0)
+
+    return made
+
+
+equal_f16x2 = _equal("f16x2", float16, f16_value, 80)
+equal_bf16x2 = _equal("bf16x2", bfloat16, bf16_value, 90)

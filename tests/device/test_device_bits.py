@@ -213,6 +213,18 @@ def test_packed_arithmetic(operation: str, kind: str, run: Any) -> None:
     np.testing.assert_array_equal(got >> 16, wanted[::-1])
 
 
+@everywhere
+@pytest.mark.parametrize("kind", HALVES)
+def test_equal_halves(kind: str, run: Any) -> None:
+    """Zeros of both signs are equal, and NaN to nothing; both halves of the word."""
+    given = [run.some(array, 31) for array in operands(kind, 2)]
+    given[1][::3] = given[0][::3]
+    a, b = (array.view(HALVES[kind][0]).astype(np.float32) for array in given)
+    wanted = np.where(a == b, np.uint32(0xFFFF), np.uint32(0))
+    words = [array.astype(np.uint32) | array[::-1].astype(np.uint32) << 16 for array in given]
+    np.testing.assert_array_equal(mapped(run, getattr(d, f"equal_{kind}x2"), np.uint32, *words), wanted | wanted[::-1] << 16)
+
+
 def test_the_truth_of_packed_arithmetic_is_numpy() -> None:
     """Sums and products of float16 are safe to round twice, by float32."""
     a, b = (array.view(np.float16) for array in operands("f16", 2))
@@ -299,6 +311,7 @@ CODE = [
     *[Shape(f"{name}_bf16x2", uint32, uint32, count, r"HFMA2\S*BF16") for name, count in (("add", 2), ("mul", 2), ("fma", 3))],
     *[Shape(f"{name}_f16x2", uint32, uint32, 2, r"HMNMX2\.NAN") for name in ("max", "min")],
     *[Shape(f"{name}_bf16x2", uint32, uint32, 2, r"HMNMX2\.BF16_V2\.NAN") for name in ("max", "min")],
+    *[Shape(f"equal_{kind}x2", uint32, uint32, 2, r"HSET2") for kind in HALVES],
     *[Shape(name, float32, float32, 2, r"FMNMX\.NAN") for name in ("maximum", "minimum")],
     *[Shape(name, float64, float64, 2, "DSETP") for name in ("maximum", "minimum")],
     *[Shape(name, int32, int32, 2, "I(MNMX)") for name in ("maximum", "minimum")],
