@@ -57,8 +57,8 @@ def _ties_of_least(a: Any, b: Any) -> Any:
 
 
 #: the position of the first NaN, or else of the first greatest element; the identity's position is greater than any
-FIRST_MAX = KernelMonoid("first_max", (-INF, INF), _first_greatest, _value_and_position, _position, _append_greater)
-FIRST_MIN = KernelMonoid("first_min", (INF, INF), _first_least, _value_and_position, _position, _append_less)
+FIRST_MAX = KernelMonoid("first_max", (-INF, INF), _first_greatest, _value_and_position, _position, append=_append_greater, extreme="max")
+FIRST_MIN = KernelMonoid("first_min", (INF, INF), _first_least, _value_and_position, _position, append=_append_less, extreme="min")
 #: the greatest element, and the number of elements equal to it
 TIED_MAX = KernelMonoid("tied_max", (-INF, 0.0), _ties_of_greatest, value_and_one, results=2)
 TIED_MIN = KernelMonoid("tied_min", (INF, 0.0), _ties_of_least, value_and_one, results=2)

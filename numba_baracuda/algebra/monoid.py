@@ -93,6 +93,8 @@ class KernelMonoid(Monoid):
     * ``append(state, x, position)``: the state after one more element. Monoids whose states hold positions have it; ``lift`` then gets the
       position as ``other``. A float state holds a position as the float of its bits, so positions compare as numbers do. Appending starts from the
       identity with its last scalar replaced by the position of the first element
+    * ``extreme``: ``"max"`` or ``"min"`` where a state is the extreme of the elements, NaN if there is one, and the position of the first that equals
+      it, or of the first NaN
     * ``results``: how many results ``finish`` gives; several are a tuple
     * ``counts``: ``finish`` uses the count. Otherwise an identity of one scalar is its own result
     * ``corrected``: the count that ``finish`` gets is less the correction that a caller chose
@@ -118,6 +120,7 @@ class KernelMonoid(Monoid):
     finish: Any = _state
     commutes: bool = field(default=True, kw_only=True)
     append: Callable[[Any, Any, Any], Any] | None = None
+    extreme: str = ""
     choose_pivot: Callable[[Any, Any], Any] | str | None = None
     packed_choice: str = ""
     pivot_terms: Callable[[Any, Any, Any], Any] | str = ""

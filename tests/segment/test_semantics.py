@@ -146,6 +146,38 @@ def test_first_rows_by_hand(kind: Kind, op: Op, variant: Variant, element: str, 
     np.testing.assert_array_equal(got, np.array([*found, -1], np.int32)[:, None].repeat(width, axis=1))
 
 
+@pytest.mark.parametrize(
+    ("op", "variant", "element", "width"),
+    [
+        (op, variant, element, width)
+        for op, variant in variants_of(FORWARD)
+        for element, width in (("f32", 4), ("i32", 2), ("f16", 3), ("bf16", 2), ("bf16", 70), ("f16", 75))
+        if stem(op.name) in POSITIONS and (width < 8 or variant.name in ("ragged_sorted", "ragged_permuted"))
+    ],
+    ids=name_of,
+)
+def test_first_rows_of_long_runs(kind: Kind, op: Op, variant: Variant, element: str, width: int) -> None:
+    """Of many batches: extremes that come early, late, twice in a batch or in several; with the first of some NaN among infinities, or of zeros."""
+    rng = np.random.default_rng(width)
+    x, ids = rng.integers(-3, 4, (230, width)).astype(np.float64), np.repeat(np.arange(5), [90, 17, 1, 64, 58])
+    sign = 1 if stem(op.name) == "argmax" else -1
+    x[:90] += np.arange(90)[:, None] // 30 * sign
+    for step in range(12):  # each in a batch of its own, and of one column alone
+        x[7 * step + 3 : 7 * step + 5, step % width] = (10 + step) * sign
+    if element != "i32":
+        x[rng.random(x.shape) < 0.1] = -0.0
+        x[170:, 0][rng.random(60) < 0.2] = INF
+        x[100:104, -1], x[190::3, 1] = NAN, NAN
+        x[107:172, 0] = -INF
+    order = np.arange(len(ids)) if op.traits["ordered"] else rng.permutation(len(ids))
+    x, ids = x[order].astype(numpy_dtype(element)), ids[order].astype(np.int32)
+    got = check(kind, op, variant, Sample("long runs", len(ids), (width,), 5, element=element), {"input": x, "segment_ids": ids}, result="i32")
+    first = np.argmax if stem(op.name) == "argmax" else np.argmin
+    for segment in range(5):
+        rows = np.flatnonzero(ids == segment)
+        np.testing.assert_array_equal(got[segment], rows[first(x[rows].astype(np.float64), 0)])
+
+
 # ---------------------------------------------------------------- products
 
 

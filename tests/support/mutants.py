@@ -31,6 +31,11 @@ TESTS: dict[str, tuple[str, ...]] = {
         "test_lookback.py::test_runs_over_blocks[5-fold_tiles]", "test_lookback.py::test_ids_out_of_range_over_blocks[fold_tiles]",
         "test_lookback.py::test_a_fold_sets_the_statuses_of_another_call_to_zeros[numpy-fold_tiles]"),
     "segment/columns": ("tiles, *", "norm2 to 7 columns"),
+    "segment/first_extremes": (
+        "tiles, first rows of halves*", "staged, first rows of halves",
+        *(f"test_semantics.py::test_first_rows_of_long_runs[numpy-{case}]" for case in ("segment_argmax-ragged_sorted-bf16-70",
+          "segment_argmin-ragged_sorted-f16-3", "unsorted_segment_argmax-ragged_permuted-f16-75")),
+    ),
     "segment/fold": ("tiles, *", "softmax to 3 columns"),
     "segment/gaps": ("*, gaps", "narrow, ids outside", "bins", "narrow, a gap*", "tiles, blocks of gaps*"),
     "segment/gather": ("*sum to *", "*mean to *", "flat *", "index of a mean's gradient", "*, side by side"),
@@ -47,6 +52,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "segment/rows": ("atomic *", "indices and checks", "unsorted_mean to 4 columns", "sum to 36 columns", "index of a mean*", "norm2 to 7 columns"),
     "segment/staged": ("staged, *", "std_backward and a staged fold, *", "softmax_backward of 17 columns of bf16 in stages, runs"),
     "segment/states": ("narrow, *", "short runs, *"),
+    "segment/open_run": ("narrow, *", "short runs, *", "tiles, *", "staged, *"),
     "segment/sums": (
         "narrow, *", "short runs, *", "tiles, *", "staged, *",
         *(f"test_forward.py::test_variances_of_few_rows[numpy-{columns}]" for columns in (3, 16)),

@@ -141,7 +141,7 @@ def tile_folder_of(
                 if past >= 0 and int32(folded ^ past) > past:
                     recentre(run, folded)
                 if whole_batches and heads == 0 and valid == unroll:
-                    append_rows(run, batch, others, row_indices, first + tile_row, whole, folded)
+                    append_rows(run, batch, others, row_indices, first + tile_row, 1, whole, folded)
                 else:
                     # one bit for the row that comes next, and the bit behind the last row
                     bit, stop = int32(1), int32(1 << valid)
@@ -171,7 +171,7 @@ def tile_folder_of(
                             heads = int32(heads ^ bit)
                         following_bit = int32(heads & -heads) if heads != 0 else stop
                         inside = int32(following_bit - bit)
-                        append_rows(run, batch, others, row_indices, first + tile_row, inside, int32(tile_row + begin - begun))
+                        append_rows(run, batch, others, row_indices, first + tile_row, 1, inside, int32(tile_row + begin - begun))
                         bit = int32(opaque(following_bit))
                 tile_row = int32(tile_row + unroll)
             if looks_back and group == 0:

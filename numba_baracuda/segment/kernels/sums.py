@@ -1,4 +1,4 @@
-"""The run that a lane is folding row by row: as the states of its columns, or as sums about pivots, which take no division for each element."""
+"""The run that a lane is folding row by row as sums about pivots, which take no division for each element, and which kind of run a monoid has."""
 
 from __future__ import annotations
 
@@ -6,105 +6,18 @@ import functools
 from typing import Any
 
 from numba import cuda
-from numba.cuda.types import float32, int32, int64
+from numba.cuda.types import float32, int32
 
 from ...algebra import KernelMonoid
+from ...core.dtypes import BY_NAME
 from ...device.build import opaque
 from ...device.numbers import reciprocal_approx
 from ...kernels.batch import state_accessors, typed_monoid
 from ...kernels.elements import accumulator_type, conversions_of
 from ...runtime import jit
+from .first_extremes import FirstExtremeRun
+from .open_run import OpenRun, insider_of
 from .states import RunStates, run_states_of
-
-
-def _insider(counted: bool) -> Any:
-    """``is_inside(inside, u)``: whether row u of a batch is to be appended; see :meth:`OpenRun.append_batch`."""
-    return jit.device(lambda inside, u: u < inside) if counted else jit.device(lambda inside, u: inside >> u & 1 != 0)
-
-
-class OpenRun:
-    """Device functions of one open run of ``vector`` columns a lane, which has it in a local array of ``scalars`` scalars.
-
-    * ``begin(run, position)``: a run of no rows, whose first one is at ``position``
-    * ``append(run, elements, other_elements, at, position, before)``: appends the row ``elements[at : at + vector]`` to ``before`` ones
-    * ``append_batch(rows, indexed)``, ``begin_batch(rows, indexed)``: see there
-    * ``recentre(run, count)``: after ``count`` rows, 1 at least; best called each time that their number has doubled
-    * ``close(run, count, states)``: the states of ``count`` rows
-    * ``close_shared(run, share, shares, own, count, states)``: the states of ``count`` rows that ``shares`` neighbouring lanes have a part of each,
-      this lane part number ``share`` of ``own`` rows; only part 0 gets them. All lanes of a warp call it with the same ``shares``, a power of two
-    * ``resume(run, earlier)`` and, after ``close``, ``join(states, earlier)``: the two together continue a run of which ``earlier`` are the states
-
-    Here a run is the states themselves, which ``resume`` copies.
-    """
-
-    def __init__(self, states: RunStates, monoid: str, value: str, vector: int) -> None:
-        scalars, append_row, combine_right, kind = states.scalars, states.append_row, states.combine_right, states.state_type
-        self.vector, self._append_row = vector, append_row
-
-        @jit.device
-        def append(run: Any, elements: Any, other_elements: Any, at: Any, position: Any, before: Any) -> None:
-            append_row(run, elements, other_elements, at, position)
-
-        @jit.device
-        def recentre(run: Any, count: Any) -> None:
-            pass
-
-        @jit.device
-        def close(run: Any, count: Any, states: Any) -> None:
-            for k in range(scalars):
-                states[k] = run[k]
-
-        @jit.device
-        def close_shared(run: Any, share: Any, shares: Any, own: Any, count: Any, states: Any) -> None:
-            following = cuda.local.array(scalars, kind)
-            close(run, own, states)
-            distance = int32(1)
-            while distance < shares:
-                for k in range(scalars):
-                    following[k] = cuda.shfl_down_sync(-1, states[k], distance)
-                combine_right(states, following, 0, 1)
-                distance = int32(opaque(distance + distance))
-
-        @jit.device
-        def resume(run: Any, earlier: Any) -> None:
-            for k in range(scalars):
-                run[k] = earlier[k]
-
-        @jit.device
-        def join(states: Any, earlier: Any) -> None:
-            pass
-
-        self.scalars, self.begin = scalars, states.begin_run
-        self.append, self.recentre, self.close, self.close_shared = append, recentre, close, close_shared
-        self.resume, self.join = resume, join
-
-    def append_batch(self, rows: int, indexed: bool, counted: bool = False, settled: bool = False) -> Any:
-        """``append(run, elements, other_elements, indices, first, inside, before)``: appends some of ``rows`` rows of a batch to ``before`` ones.
-
-        Row u is one of them if bit u of ``inside`` is set; at least one is. Its position is ``indices[u]`` where they are ``indexed``, else
-        ``first`` + u. ``counted``: ``inside`` is instead how many of them, the first ones, there are. ``settled``: whether a batch was appended
-        before.
-        """
-        vector, append_row, is_inside = self.vector, self._append_row, _insider(counted)
-
-        @jit.device
-        def append(run: Any, elements: Any, other_elements: Any, indices: Any, first: Any, inside: Any, before: Any) -> None:
-            for u in range(rows):
-                if is_inside(inside, u):
-                    append_row(run, elements, other_elements, u * vector, int64(indices[u]) if indexed else first + u)
-
-        return append
-
-    def begin_batch(self, rows: int, indexed: bool) -> Any:
-        """``begin(run, elements, other_elements, indices, first, inside)``: a run of the first ``inside`` rows of a batch, which may be none."""
-        begin_run, append = self.begin, self.append_batch(rows, indexed, counted=True)
-
-        @jit.device
-        def begin(run: Any, elements: Any, other_elements: Any, indices: Any, first: Any, inside: Any) -> None:
-            begin_run(run, int64(indices[0]) if indexed else first)
-            append(run, elements, other_elements, indices, first, inside, int32(0))
-
-        return begin
 
 
 class ChosenPivotRun(OpenRun):
@@ -115,12 +28,12 @@ class ChosenPivotRun(OpenRun):
         self._typed, self._kind, self._widen = typed_monoid(monoid, value), accumulator_type(value), conversions_of(value)[0]
 
     def append_batch(self, rows: int, indexed: bool, counted: bool = False, settled: bool = False) -> Any:
-        typed, kind, widen, vector, is_inside = self._typed, self._kind, self._widen, self.vector, _insider(counted)
+        typed, kind, widen, vector, is_inside = self._typed, self._kind, self._widen, self.vector, insider_of(counted)
         terms, rebase, choose = jit.device(typed.pivot_terms), jit.device(typed.rebase), jit.device(typed.choose_pivot)
         get, put = state_accessors(2)
 
         @jit.device
-        def append(run: Any, elements: Any, other_elements: Any, indices: Any, first: Any, inside: Any, before: Any) -> None:
+        def append(run: Any, elements: Any, other_elements: Any, indices: Any, first: Any, step: Any, inside: Any, before: Any) -> None:
             for v in range(vector):
                 old, total = get(run, 2 * v, 1)
                 pivot = old
@@ -214,11 +127,11 @@ class PivotedRun(OpenRun):
         self._kind, self._widen, self._terms, self._rebase = kind, widen, terms, rebase
 
     def append_batch(self, rows: int, indexed: bool, counted: bool = False, settled: bool = False) -> Any:
-        kind, widen, terms, rebase, vector, is_inside = self._kind, self._widen, self._terms, self._rebase, self.vector, _insider(counted)
+        kind, widen, terms, rebase, vector, is_inside = self._kind, self._widen, self._terms, self._rebase, self.vector, insider_of(counted)
         get, put = state_accessors(3)
 
         @jit.device
-        def append(run: Any, elements: Any, other_elements: Any, indices: Any, first: Any, inside: Any, before: Any) -> None:
+        def append(run: Any, elements: Any, other_elements: Any, indices: Any, first: Any, step: Any, inside: Any, before: Any) -> None:
             if not settled and before < rows:
                 share = kind(1) / kind(before + cuda.popc(int32(inside)))
                 for v in range(vector):
@@ -245,7 +158,7 @@ class PivotedRun(OpenRun):
         inverse = reciprocal_approx if kind == float32 else jit.device(lambda x: kind(1) / x)
 
         @jit.device
-        def begin(run: Any, elements: Any, other_elements: Any, indices: Any, first: Any, inside: Any) -> None:
+        def begin(run: Any, elements: Any, other_elements: Any, indices: Any, first: Any, step: Any, inside: Any) -> None:
             # any pivot near the mean will do, and of equal elements it is one of them
             share = inverse(kind(max(min(inside, int32(rows)), int32(1))))
             for v in range(vector):
@@ -254,7 +167,7 @@ class PivotedRun(OpenRun):
                     if u < inside:
                         distance += widen(elements[u * vector + v]) - origin
                 run[3 * v], run[3 * v + 1], run[3 * v + 2] = origin + distance * share, kind(0), kind(0)
-            append(run, elements, other_elements, indices, first, inside, int32(rows))
+            append(run, elements, other_elements, indices, first, step, inside, int32(rows))
 
         return begin
 
@@ -264,5 +177,6 @@ def open_run_of(monoid: str, value: str, vector: int, result: str, store_vector:
     """The one :class:`OpenRun` for these, of the states of :func:`.states.run_states_of`."""
     typed = typed_monoid(monoid, value)
     chosen = typed.choose_pivot is not None and typed.pivot_state is KernelMonoid.pivot_state
-    kind = PivotedRun if typed.any_pivot else ChosenPivotRun if chosen else OpenRun
+    first = typed.extreme != "" and BY_NAME[value].itemsize == 2
+    kind = PivotedRun if typed.any_pivot else ChosenPivotRun if chosen else FirstExtremeRun if first else OpenRun
     return kind(run_states_of(monoid, value, vector, result, store_vector, apart), monoid, value, vector)

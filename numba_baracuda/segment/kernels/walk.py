@@ -53,11 +53,11 @@ def run_walker_of(
     all have whole ones behind it; but in the last batch with sums about any pivot, since the more rows the first one has, the better a pivot is its
     mean.
     """
-    open_run, uses_positions, paired = open_run_of(monoid, value, vector, result), monoid_of(monoid).uses_positions, operands > 1
+    open_run, paired = open_run_of(monoid, value, vector, result), operands > 1
     few_last = monoid_of(monoid).any_pivot
-    recentre, begin_rows = open_run.recentre, open_run.begin_batch(rows, uses_positions)
-    append_whole = open_run.append_batch(rows, uses_positions, settled=True)
-    append_some = open_run.append_batch(rows - 1, uses_positions, counted=True, settled=True)
+    recentre, begin_rows = open_run.recentre, open_run.begin_batch(rows, indexed=False)
+    append_whole = open_run.append_batch(rows, indexed=False, settled=True)
+    append_some = open_run.append_batch(rows - 1, indexed=False, counted=True, settled=True)
     load, element, whole, batch_size = staged_loader(vector, apart, shared, loose), jit.SCALARS[value], (1 << rows) - 1, rows * vector
     others_size = batch_size if paired else 1
 
@@ -67,32 +67,27 @@ def run_walker_of(
     ) -> None:  # fmt: skip
         batch = cuda.local.array(batch_size, element)
         others = cuda.local.array(others_size, element)
-        positions = cuda.local.array(rows, int64)
+        indices = cuda.local.array(1, int64)
         position_step, length, begun = int32(1 << level), left, int32(rows)
         if not few_last:
             # 0 of no rows
             begun = int32((int32(left - 1) & (rows - 1)) + 1) if left > 0 else int32(0)
         for u in range(rows):
-            if uses_positions:
-                positions[u] = here + u * position_step
             ahead = int32(max(min(int32(u), int32((left if few_last else begun) - 1)), int32(0)) * row_step)
             load(staged, at + ahead, distance, reach, batch, u * vector)
             if paired:
                 load(other, other_at + ahead, distance, reach, others, u * vector)
-        begin_rows(run, batch, others, positions, here, left if few_last else begun)
+        begin_rows(run, batch, others, indices, here, position_step, left if few_last else begun)
         left, mark = int32(left - begun), int32(length - 8 * rows)
         at, other_at, here = int32(at + begun * row_step), int32(other_at + begun * row_step), here + begun * position_step
         while left > 0:
-            if uses_positions:
-                for u in range(rows):
-                    positions[u] = here + u * position_step
             if few_last and left < rows:
                 for u in range(rows - 1):
                     ahead = int32(min(int32(u), int32(left - 1)) * row_step)
                     load(staged, at + ahead, distance, reach, batch, u * vector)
                     if paired:
                         load(other, other_at + ahead, distance, reach, others, u * vector)
-                append_some(run, batch, others, positions, here, left, rows)
+                append_some(run, batch, others, indices, here, position_step, left, rows)
             else:
                 for u in range(rows):
                     load(staged, at + u * row_step, distance, reach, batch, u * vector)
@@ -102,7 +97,7 @@ def run_walker_of(
                 if left == mark:
                     recentre(run, int32(length - left))
                     mark = int32(left + left - length)
-                append_whole(run, batch, others, positions, here, whole, rows)
+                append_whole(run, batch, others, indices, here, position_step, whole, rows)
             at, other_at, here = int32(at + rows * row_step), int32(other_at + rows * row_step), here + rows * position_step
             left = int32(opaque(left - rows))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...algebra import monoid_of
 from ...core.dtypes import BY_NAME
 from ...core.op import Clear, Layout, Op, Recipe, Slot, Step, Target
 from ...core.policy import constants
@@ -15,8 +16,6 @@ from .scatter import updates
 if TYPE_CHECKING:
     from ..descriptor import SegmentDescriptor
 
-#: the atomic update that finds the value of each monoid of positions
-EXTREMES = {"first_max": "max", "first_min": "min"}
 NO_ROW_BYTE = 0x7F  #: every byte of a position that no row has
 _MOST_ROWS = int.from_bytes(bytes([NO_ROW_BYTE]) * 4, "little")
 
@@ -32,7 +31,7 @@ def positions(
     descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target, monoid: str, name: str, element: str
 ) -> tuple[list[Step], list[Slot]]:
     """Makes ``name`` [segments, columns] of an element type, in whose bits are row indices, and the slots."""
-    update, value = EXTREMES[monoid], BY_NAME[descriptor.element]
+    update, value = monoid_of(monoid).extreme, BY_NAME[descriptor.element]
     extremes, size = scratch(descriptor, layouts["input"]), descriptor.num_segments * descriptor.embedding_dim
     policy, position = scatter_rows(update), f"i{8 * BY_NAME[element].itemsize}"
     steps = updates(descriptor, layouts, target, update, "extremes", extremes, value.limits[0 if update == "max" else 1])
