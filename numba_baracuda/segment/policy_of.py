@@ -27,7 +27,7 @@ from .residency import (
     TILES,
     TILES_BY_REGISTERS,
     TILES_CHOSEN,
-    TILES_CHOSEN_APART,
+    TILES_HALVES,
     TILES_HEAVY,
     TILES_MEANS,
     TILES_MEANS_ALONE,
@@ -134,9 +134,12 @@ def fold_tiles(
         # a permuted batch has an index of each row, and where its mean is made registers for as many more
         in_flight = items * loaded // 4 * (2 if paired else 1) + items * (permuted + (permuted and monoid.any_pivot))
         scalars = vector * monoid.width * (2 if wide else 1)
-        chosen = TILES_CHOSEN_APART if element.itemsize == 2 or apart else TILES_CHOSEN
-        means = TILES_MEANS if wide or monoid.results > 1 else TILES_MEANS_ALONE
-        several = means if monoid.any_pivot else chosen if monoid.choose_pivot else TILES_HEAVY
+        if monoid.any_pivot:
+            several = TILES_MEANS if wide or monoid.results > 1 else TILES_MEANS_ALONE
+        elif element.itemsize == 2 or (apart and monoid.choose_pivot):
+            several = TILES_HALVES
+        else:
+            several = TILES_CHOSEN if monoid.choose_pivot else TILES_HEAVY
         blocks = (several if monoid.heavy else TILES_BY_REGISTERS).held(
             FoldTiles.threads_per_block, in_flight, scalars, apart, monoid.finishes, index == "i64", _beyond(target)
         )

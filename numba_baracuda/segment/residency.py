@@ -51,10 +51,10 @@ class Registers:
 
 #: registers of a multiprocessor
 _REGISTERS = 65536
-#: of ``fold_tiles`` with states of several scalars
-TILES_HEAVY = Registers(47, 3, 6, apart=3)
-#: of ``fold_tiles`` with sums about a pivot that rows choose; the same of halves or columns apart
-TILES_CHOSEN, TILES_CHOSEN_APART = Registers(64, 3, 5), Registers(33, 3, 7)
+#: of ``fold_tiles`` with states of several scalars, and with sums about a pivot that rows choose
+TILES_HEAVY, TILES_CHOSEN = Registers(47, 3, 6, apart=3), Registers(64, 3, 5)
+#: the same of both with halves, and of the latter with columns apart
+TILES_HALVES = Registers(33, 3, 7)
 #: of ``fold_tiles`` with sums about the mean of rows; the same with one result that is no double
 TILES_MEANS, TILES_MEANS_ALONE = Registers(51, 3, 5), Registers(33, 3, 5)
 #: of ``fold_tiles`` with halves or columns apart, where a state is one scalar

@@ -90,9 +90,13 @@ class OpenRun:
 
         return append
 
+    def append_first(self, rows: int, indexed: bool) -> Any:
+        """``append_batch(rows, indexed, counted=True)`` for the first rows of a run."""
+        return self.append_batch(rows, indexed, counted=True)
+
     def begin_batch(self, rows: int, indexed: bool) -> Any:
         """``begin(run, elements, other_elements, indices, first, step, inside)``: a run of the first ``inside`` rows of a batch, or of none."""
-        begin_run, append = self.begin, self.append_batch(rows, indexed, counted=True)
+        begin_run, append = self.begin, self.append_first(rows, indexed)
 
         @jit.device
         def begin(run: Any, elements: Any, other_elements: Any, indices: Any, first: Any, step: Any, inside: Any) -> None:
