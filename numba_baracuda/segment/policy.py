@@ -178,7 +178,7 @@ class FoldStaged(Policy):
     short_segment_bytes: int = 2560  #: bytes of rows of each segment in the mean up to which segments are short
     chosen_row_bytes: int = 64  #: bytes of a row up to which, with a pivot that rows choose, rows in long runs are for it, too
     chosen_halves_bytes: int = 16  #: the same of halves
-    max_vectors: int = 80  #: vectors of a wide row at most with sums about a pivot, or states of more than two scalars
+    max_vectors: int = 64  #: vectors of a wide row at most with sums about a pivot, or states of more than two scalars
     stage_bytes: int = 8192  #: bytes of rows that a warp has in shared memory at a time, with their ids and the numbers of heads, about
     max_tile_steps: int = 16  #: stages of a tile at most
     grid_blocks_per_multiprocessor: int = 16  #: blocks that there are before tiles have more than one stage

@@ -47,6 +47,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "segment/positions": ("atomic first *", "test_first_rows.py::test_positions[numpy-argmax-f32-8-atomic_first]"),
     "segment/ranges": ("many ranges", "ranges in several tiles", "one range*", "ranges in splits*"),
     "segment/ranks": ("one range in splits", "ranges in several tiles"),
+    "segment/runs": ("rows in runs, *",),
     "segment/scatter": ("atomic *", "factors *"),
     "segment/short_runs": ("short runs, *", "test_first_rows.py::test_positions[numpy-argmax-f32-1-ragged_permuted]"),
     "segment/rows": ("atomic *", "indices and checks", "unsorted_mean to 4 columns", "sum to 36 columns", "index of a mean*", "norm2 to 7 columns"),

@@ -243,7 +243,7 @@ def _stages_pay(plan: policy.FoldStaged, descriptor: SegmentDescriptor, monoid: 
 
     States of several scalars are in short segments, and in others if rows have few bytes or are pairs, and few columns where they lie ``apart``. But
     about a pivot that rows choose, of which a group of threads chooses one for more rows, only those are that have few bytes, or single columns for
-    such a thread; and never doubles. States of one scalar are, unless rows are halves of some width.
+    such a thread; and doubles only in short segments, if they have few bytes. States of one scalar are, unless rows are halves of some width.
     """
     value, row_bytes, columns = BY_NAME[descriptor.element], plain(descriptor.row_size), plain(descriptor.embedding_dim)
     if not monoid.heavy:
@@ -252,7 +252,7 @@ def _stages_pay(plan: policy.FoldStaged, descriptor: SegmentDescriptor, monoid: 
     if monoid.choose_pivot is not None:
         narrow = row_bytes <= (plan.chosen_halves_bytes if value.itemsize == 2 else plan.chosen_row_bytes)
         single = rows.vector == 1 and rows.spread(policy_of.fold_apart(value.name, monoid), tuned(policy.FoldTiles()).min_group_apart) is None
-        return value.itemsize < 8 and (narrow or single or short)
+        return short and row_bytes < plan.heavy_row_bytes if value.itemsize == 8 else short or narrow or single
     spread = apart and columns > plan.heavy_columns_apart
     return short or (not spread and (monoid.pairs or row_bytes < plan.heavy_row_bytes))
 
