@@ -335,7 +335,7 @@ def test_segments_that_a_block_holds(row_bytes: int, given_bytes: int, segments:
         ("segment_std_backward", 36, 1 << 14, ["fold_and_broadcast_runs", "fold_tiles", "broadcast_flat"]),
         ("segment_std_backward", 36, 1 << 12, ["fold_tiles", "broadcast_flat"]),
         ("segment_std_backward", 37, 1 << 18, ["fold_and_broadcast_staged", "fold_staged", "broadcast_flat"]),
-        ("segment_std_backward", 65, 1 << 18, ["fold_tiles", "fold_carries", "broadcast_flat"]),
+        ("segment_std_backward", 65, 1 << 18, ["fold_tiles", "broadcast_flat"]),
         ("segment_std_backward", 17, 1 << 15, ["fold_staged", "broadcast_flat"]),
         ("segment_softmax", 65, 1 << 16, ["fold_and_broadcast_runs", "fold_tiles", "broadcast_flat"]),
         ("segment_softmax", 65, 1 << 18, ["fold_tiles", "broadcast_flat"]),
