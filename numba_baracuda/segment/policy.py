@@ -101,12 +101,12 @@ class FoldTiles(Policy):
     threads_per_block: int = compiled(128, THREADS)  # few, so that rows in flight leave registers for many blocks
     items_per_thread: int = compiled(8, (4, 8, 16))  #: rows whose loads a thread issues before it uses the first
     max_tile_rows: int = multiple(256, 16)  #: rows that a group walks, about, where blocks come in several waves
-    max_heavy_tile_rows: int = multiple(512, 16)  #: the same of contiguous rows with states of several scalars, which take longer to combine
-    max_halves_tile_rows: int = multiple(1024, 16)  #: the same of contiguous halves, which are half as many bytes
-    #: With fewer rows for each segment in the mean, some may have most rows, and the others runs of one row, which take longer than other rows: tiles
-    #: of the last two kinds are then shorter by ``mixed_share``, so that blocks come in several waves and end together.
+    max_halves_tile_rows: int = multiple(512, 16)  #: the same of contiguous halves, which are half as many bytes
+    #: With so many rows for each segment in the mean, tiles of contiguous halves, and of states of several scalars, are twice as long: few runs end.
+    long_segment_rows: int = 128
+    #: With fewer, some segment may have most rows, and others runs of one row, which take longer than other rows: such tiles are half as long, so
+    #: that blocks come in several waves and end together.
     mixed_segment_rows: int = 8
-    mixed_share: int = 4
     #: The same where runs may be short, each of which takes as long as many rows: a few longer tiles of them would end long after all others.
     short_tile_rows: int = multiple(64, 16)
     short_segment_rows: int = 3  #: with fewer rows for each segment in the mean, runs may be short; with four, shorter tiles took 13 % longer

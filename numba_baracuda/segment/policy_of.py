@@ -114,10 +114,10 @@ def fold_apart(value: str, monoid: KernelMonoid) -> range:
 
 def fold_tiles(
     target: Target, value: str, index: str, vector: int, monoid: KernelMonoid, *, dims: int = 1, permuted: bool = False, paired: bool = False,
-    apart: bool = False, mixed: bool = False,
+    apart: bool = False, mixed: bool = False, long: bool = False,
 ) -> FoldTiles:  # fmt: skip
     """The policy for rows of ``dims`` axes, of which a thread takes ``vector`` columns, as a vector or ``apart``. Rows are ``permuted`` or not;
-    ``paired`` rows are of two operands. Segments have few rows in the mean where they may be ``mixed``, long and short ones.
+    ``paired`` rows are of two operands. Segments are ``long`` in the mean, or so short that they may be ``mixed``, long and short ones, or neither.
 
     With 16-byte vectors 5 blocks are resident, or 4 where wide rows are permuted, or their result is more than the state. With states of several
     scalars, with halves and with columns apart, registers set the number; with several axes it is 4. For a user's monoid the compiler decides.
@@ -150,8 +150,8 @@ def fold_tiles(
     plan = tuned(FoldTiles(items_per_thread=items, min_blocks_per_multiprocessor=blocks))
     if permuted or not (monoid.heavy or element.itemsize == 2):
         return plan
-    most = plan.max_halves_tile_rows if element.itemsize == 2 else plan.max_heavy_tile_rows
-    return replace(plan, max_tile_rows=most // plan.mixed_share if mixed else most)
+    most = plan.max_halves_tile_rows if element.itemsize == 2 else plan.max_tile_rows
+    return replace(plan, max_tile_rows=most // 2 if mixed else 2 * most if long else most)
 
 
 def fold_staged(value: str, vector: int, monoid: KernelMonoid, apart: bool) -> FoldStaged:

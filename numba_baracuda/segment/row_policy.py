@@ -102,7 +102,8 @@ class BroadcastRuns(Policy):
 
     threads_per_block: int = compiled(64, THREADS)  # few, so that blocks read memory in order
     items_per_thread: int = compiled(4, (2, 4))  #: rows, all loads before the first store
-    min_segment_turns: float = 2.0  #: rows for each segment in the mean, at least, for each row that a block takes at a time
+    #: Rows for each segment in the mean, at least, for each row that a block takes at a time. With two it is faster where lengths are about equal.
+    min_segment_turns: float = 4.0
     max_turns: int = 2  #: rows of a thread at most, in units of ``items_per_thread``: with more, blocks read the memory in too many places
     grid_blocks_per_multiprocessor: int = 32  #: blocks that there are at least before threads have more than ``items_per_thread`` rows
     min_blocks_per_multiprocessor: int = 0

@@ -92,9 +92,7 @@ class Tiling:
 
         ``short``: whether runs may be short; ``mixed``: whether segments may be long and short ones.
         """
-        tile = policy.max_tile_rows
-        if mixed:
-            tile = min(tile, min(policy.max_heavy_tile_rows, policy.max_halves_tile_rows) // policy.mixed_share)
+        tile = policy.max_tile_rows // 2 if mixed else policy.max_tile_rows
         if short:
             tile = min(tile, policy.short_tile_rows)
         full = ceil_div(rows, tile) + policy.max_blocks_per_multiprocessor * multiprocessors

@@ -149,7 +149,7 @@ def _tiles(descriptor: SegmentDescriptor, target: Target, rows: Rows, fold: Segm
         rows.vector = min(rows.vector, usual.guarded_columns)
     plan = policy_of.fold_tiles(
         target, value, order.index, rows.vector, monoid, dims=rows.dims, permuted=order.row_index != "", paired=fold.other is not None,
-        apart=apart, mixed=_mixed(descriptor),
+        apart=apart, mixed=_mixed(descriptor), long=descriptor.num_inputs >= usual.long_segment_rows * descriptor.num_segments,
     )  # fmt: skip
     state_bytes = monoid.width * BY_NAME[fold.state_of(value)].itemsize if _short(descriptor) else 0
     tiling = Tiling.of(plan, descriptor.num_inputs, rows.columns, rows.vector, BY_NAME[value].itemsize, target.multiprocessors, state_bytes)
