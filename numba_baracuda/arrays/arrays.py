@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import numbers
-import os
 from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
@@ -19,54 +18,32 @@ from ..core.axes import c_strides
 from ..core.errors import BaracudaError, InvalidProblem, MisalignedOperand, Unsupported
 from ..runtime import driver
 from . import autograd, dlpack, emulation
+from .emulation import emulating as emulating
 from .views import ArrayType, View, lineage, spell
 
-_At = tuple[str, str, str]  #: op, argument, and what the op takes there, for messages
-
-
-_emulating: bool | None = None
-
-
-def _after_fork() -> None:
-    """Runs in a forked child. A child that cannot use its parent's device then gets the error at its first array."""
-    global _emulating
-    if _emulating is False:
-        _emulating = None
-
-
-os.register_at_fork(after_in_child=_after_fork)
-
-
-def emulating() -> bool:
-    """Whether ops run in the CPU emulator: ``NUMBA_BARACUDA_EMULATE=1``, or no CUDA device. The first call decides."""
-    global _emulating
-    if _emulating is None:
-        _emulating = os.environ.get("NUMBA_BARACUDA_EMULATE", "0") not in ("", "0") or driver.device_count() == 0
-    return _emulating
+At = tuple[str, str, str]  #: op, argument, and what the op takes there, for messages
 
 
 def reset() -> None:
     """Decide again about emulation, and warn again."""
-    global _emulating
     _types.clear()
-    _emulating = None
     emulation.reset()
 
 
 _HOST = "a NumPy array or a torch tensor in host memory"
 
 
-def _refuse(at: _At, got: str, wants: str, error: type[BaracudaError] = Unsupported) -> NoReturn:
+def _refuse(at: At, got: str, wants: str, error: type[BaracudaError] = Unsupported) -> NoReturn:
     raise error(f"{at[0]}: {at[1]} is {got}, wants {wants}")
 
 
-def _on_device(at: _At, what: str) -> None:
+def _on_device(at: At, what: str) -> None:
     """Admits an array in device memory, unless emulating."""
     if emulating():
         _refuse(at, what, f"{_HOST}, since ops run in the CPU emulator; where there is a CUDA device, unset NUMBA_BARACUDA_EMULATE")
 
 
-def _in_host(at: _At, what: str, cure: str) -> NoReturn:
+def _in_host(at: At, what: str, cure: str) -> NoReturn:
     """Refuses an array that no kernel can reach."""
     _refuse(at, what, f"{_HOST}, since ops run in the CPU emulator" if emulating() else f"one in device memory: {cure}")
 
@@ -74,7 +51,7 @@ def _in_host(at: _At, what: str, cure: str) -> NoReturn:
 _types: dict[Any, ArrayType] = {}  #: dtype object of any framework, number of axes, device and so on -> the type
 
 
-def _type(key: tuple[Any, int, int, str, bool], shape: Iterable[int], at: _At) -> ArrayType:
+def _type(key: tuple[Any, int, int, str, bool], shape: Iterable[int], at: At) -> ArrayType:
     """The type of arrays that a framework describes by ``key``."""
     dtype, *rest = key
     spelled = str(dtype).removeprefix("torch.")  # a foreign byte order is spelled ">f4", which is in no table
@@ -85,17 +62,17 @@ def _type(key: tuple[Any, int, int, str, bool], shape: Iterable[int], at: _At) -
 
 
 @functools.lru_cache(4096)
-def _in_elements(strides: tuple[int, ...], itemsize: int) -> tuple[int, ...] | None:
+def in_elements(strides: tuple[int, ...], itemsize: int) -> tuple[int, ...] | None:
     return None if any(stride % itemsize for stride in strides) else tuple(stride // itemsize for stride in strides)
 
 
 def _assemble(
-    obj: Any, at: _At, ptr: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any, device: int, kind: str, readonly: bool = False
+    obj: Any, at: At, ptr: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any, device: int, kind: str, readonly: bool = False
 ) -> View:
     """The view of an array that its framework describes by these values; ``strides`` are in bytes."""
     key = (dtype, len(shape), device, kind, readonly)
     seen = _types.get(key) or _type(key, shape, at)
-    counted = _in_elements(strides, seen.itemsize)
+    counted = in_elements(strides, seen.itemsize)
     if counted is None:
         _refuse(at, f"of strides {strides} bytes", f"multiples of its element size {seen.itemsize}")
     if ptr % seen.itemsize:
@@ -103,25 +80,25 @@ def _assemble(
     return View(ptr, shape, counted, seen, obj, at[1])
 
 
-def _misaligned(ptr: int, shape: tuple[int, ...], seen: ArrayType, at: _At) -> None:
+def _misaligned(ptr: int, shape: tuple[int, ...], seen: ArrayType, at: At) -> None:
     """Refuses an address that is no multiple of the element size, unless nothing is there."""
     if 0 not in shape:
         _refuse(at, f"at address {ptr:#x}", f"a multiple of its element size {seen.itemsize}", MisalignedOperand)
 
 
-def _numpy(obj: Any, at: _At) -> View:
+def _numpy(obj: Any, at: At) -> View:
     if not emulating():
         cure = "cupy.asarray(x) or numba.cuda.to_device(x) moves it there, NUMBA_BARACUDA_EMULATE=1 runs ops on NumPy arrays in the CPU emulator"
         _in_host(at, "a NumPy array", cure)
     return _assemble(obj, at, obj.ctypes.data, obj.shape, obj.strides, obj.dtype, -1, "numpy", not obj.flags.writeable)
 
 
-def _masked(obj: Any, at: _At) -> NoReturn:
+def _masked(obj: Any, at: At) -> NoReturn:
     _refuse(at, "a NumPy masked array, whose mask no op knows", "a plain array: np.ma.filled(x, value) has a value where elements are masked")
 
 
-def _torch(obj: Any, at: _At) -> View:
-    if _emulating is not False and not (emulating() and obj.is_cpu):
+def read_torch(obj: Any, at: At) -> View:
+    if emulation.decided is not False and not (emulating() and obj.is_cpu):
         _on_device(at, f"a torch tensor on {obj.device}") if obj.is_cuda else _torch_in_host(obj, at)
     if obj.requires_grad:
         wants = autograd.instead(at[0])
@@ -148,18 +125,18 @@ def _torch(obj: Any, at: _At) -> View:
     return View(ptr, shape, strides, seen, obj, at[1])
 
 
-def _torch_in_host(obj: Any, at: _At) -> NoReturn:
+def _torch_in_host(obj: Any, at: At) -> NoReturn:
     _in_host(at, f"a torch tensor on {obj.device}", "x.cuda() moves it there")
 
 
-def _cupy(obj: Any, at: _At) -> View:
-    if _emulating is not False:
+def read_cupy(obj: Any, at: At) -> View:
+    if emulation.decided is not False:
         _on_device(at, "a CuPy array")
     return _assemble(obj, at, obj.data.ptr, obj.shape, obj.strides, obj.dtype, obj.data.device_id, "cupy")
 
 
-def _numba(obj: Any, at: _At) -> View:
-    if _emulating is not False:
+def _numba(obj: Any, at: At) -> View:
+    if emulation.decided is not False:
         _on_device(at, "a Numba device array")
     ptr = obj.device_ctypes_pointer.value or 0
     view = _assemble(obj, at, ptr, obj.shape, obj.strides, obj.dtype, driver.pointer_device(ptr), "numba")
@@ -167,7 +144,7 @@ def _numba(obj: Any, at: _At) -> View:
     return view
 
 
-def _jax(obj: Any, at: _At) -> View:
+def _jax(obj: Any, at: At) -> View:
     """Through DLPack, which makes a stream wait for the computation of the array; its ``__cuda_array_interface__`` makes nothing wait.
 
     The array must live until the stream has run the op: XLA knows nothing of that stream, and may give the memory of a dropped array to its next
@@ -176,14 +153,14 @@ def _jax(obj: Any, at: _At) -> View:
     return _dlpack(obj, at, "jax")
 
 
-def _foreign(obj: Any, at: _At) -> View:
+def _foreign(obj: Any, at: At) -> View:
     interface = getattr(obj, "__cuda_array_interface__", None)
     if interface is None:
         if hasattr(obj, "__dlpack__") and hasattr(obj, "__dlpack_device__"):
             return _dlpack(obj, at, "foreign")
         _no_array(obj, at)
     what = f"a {type(obj).__name__}"
-    if _emulating is not False:
+    if emulation.decided is not False:
         _on_device(at, f"{what} in device memory")
     if interface.get("mask") is not None:
         _refuse(at, f"{what} with a mask", "a plain array")
@@ -202,7 +179,7 @@ def _foreign(obj: Any, at: _At) -> View:
     return view
 
 
-def _producer(stream: Any, what: str, at: _At) -> int | None:
+def _producer(stream: Any, what: str, at: At) -> int | None:
     """The stream that ``__cuda_array_interface__`` names."""
     if stream is None:
         return None
@@ -212,7 +189,7 @@ def _producer(stream: Any, what: str, at: _At) -> int | None:
     _refuse(at, f'{what} whose __cuda_array_interface__ has "stream": {stream!r}', wants, InvalidProblem)
 
 
-def _dlpack(obj: Any, at: _At, kind: str) -> View:
+def _dlpack(obj: Any, at: At, kind: str) -> View:
     what = f"a {type(obj).__name__}"
     try:
         if obj.__dlpack_device__()[0] not in (2, 13):  # CUDA and CUDA managed memory
@@ -228,7 +205,7 @@ def _dlpack(obj: Any, at: _At, kind: str) -> View:
     return View(seen.ptr, seen.shape, seen.strides, of_type, seen.owner, seen.name, producer)
 
 
-def _numbers(obj: Any, at: _At) -> View:
+def _numbers(obj: Any, at: At) -> View:
     """A list or tuple of Python numbers, of which the emulator makes an array that no op can write."""
     what, of_what = f"of type {type(obj).__name__}", f" of {at[2]}" if at[2] else ""
     if not emulating():
@@ -243,14 +220,14 @@ def _numbers(obj: Any, at: _At) -> View:
     return _numpy(made, at)
 
 
-def _no_array(obj: Any, at: _At) -> NoReturn:
+def _no_array(obj: Any, at: At) -> NoReturn:
     _refuse(at, "None" if obj is None else f"of type {type(obj).__name__}", f"an array of {at[2]}" if at[2] else "an array", InvalidProblem)
 
 
-_Reader = Callable[[Any, _At], View]
+_Reader = Callable[[Any, At], View]
 _BASES: dict[tuple[str, str], _Reader] = {
-    ("torch", "Tensor"): _torch,
-    ("cupy", "ndarray"): _cupy,
+    ("torch", "Tensor"): read_torch,
+    ("cupy", "ndarray"): read_cupy,
     ("numba", "DeviceNDArrayBase"): _numba,
     ("jaxlib", "ArrayImpl"): _jax,
     ("jax", "ArrayImpl"): _jax,
@@ -276,51 +253,6 @@ class _Readers(dict[type, _Reader]):
 
 readers = _Readers()
 
-#: address; what memos tell the array apart by, which is what arrays of a class share, shape and strides in elements; the view, if it had to be made.
-#: Arrays of a class share dtype and device, or type and 0, number of axes, and address modulo 16.
-Glance = tuple[int, tuple[tuple[Any, int, int, int], tuple[int, ...], tuple[int, ...]], View | None]
-
-
-def _look(obj: Any, at: _At) -> Glance:
-    view = readers[type(obj)](obj, at)
-    return view.ptr, ((view.type, 0, len(view.shape), view.ptr & 15), view.shape, view.strides), view
-
-
-def _glance_torch(obj: Any, at: _At) -> Glance:
-    try:
-        if _emulating is False and not (obj.requires_grad or obj.is_neg()):
-            ptr = obj.data_ptr()
-            if ptr:
-                shape = obj.shape  # as good as a tuple, which takes longer
-                return ptr, ((obj.dtype, obj.get_device(), len(shape), ptr & 15), shape, obj.stride()), None
-    except RuntimeError:
-        pass  # the reader says why
-    return _look(obj, at)
-
-
-def _glance_cupy(obj: Any, at: _At) -> Glance:
-    strides = _in_elements(obj.strides, obj.itemsize) if _emulating is False else None
-    if strides is None:
-        return _look(obj, at)
-    memory, shape = obj.data, obj.shape
-    ptr = memory.ptr
-    return ptr, ((obj.dtype, memory.device_id, len(shape), ptr & 15), shape, strides), None
-
-
-class _Glances(dict[type, Callable[[Any, _At], Glance]]):
-    """By type of array the function that takes no more from it than memos tell arrays apart by.
-
-    An array that differs from one that was read in shape and strides alone can be read, too, and has the same type.
-    """
-
-    def __missing__(self, kind: type) -> Callable[[Any, _At], Glance]:
-        found = readers[kind]
-        self[kind] = _glance_torch if found is _torch else _glance_cupy if found is _cupy else _look
-        return self[kind]
-
-
-glances = _Glances()
-
 
 def view(obj: Any, op: str, name: str, wants: str = "") -> View:
     """The array given to ``op`` as argument ``name``; ``wants`` says in an error which elements the op takes there.
@@ -332,7 +264,7 @@ def view(obj: Any, op: str, name: str, wants: str = "") -> View:
     return read(obj, (op, name, wants))
 
 
-def read(obj: Any, at: _At) -> View:
+def read(obj: Any, at: At) -> View:
     """:func:`view` with ``op``, ``name`` and ``wants`` in one tuple."""
     return readers[type(obj)](obj, at)
 

@@ -1,16 +1,38 @@
-"""The warning that ops run in the CPU emulator."""
+"""Whether ops run in the CPU emulator, and the warning that they do."""
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
+
+from ..runtime import driver
 
 
 class EmulationWarning(UserWarning):
     """An op runs in the CPU emulator."""
 
 
+decided: bool | None = None  #: what :func:`emulating` said first, None before
 _warned = False
+
+
+def _after_fork() -> None:
+    """Runs in a forked child. A child that cannot use its parent's device then gets the error at its first array."""
+    global decided
+    if decided is False:
+        decided = None
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def emulating() -> bool:
+    """Whether ops run in the CPU emulator: ``NUMBA_BARACUDA_EMULATE=1``, or no CUDA device. The first call decides."""
+    global decided
+    if decided is None:
+        decided = os.environ.get("NUMBA_BARACUDA_EMULATE", "0") not in ("", "0") or driver.device_count() == 0
+    return decided
 
 
 def warn_emulated() -> None:
@@ -32,6 +54,6 @@ def _callers_level() -> int:
 
 
 def reset() -> None:
-    """Warn again."""
-    global _warned
-    _warned = False
+    """Decide again, and warn again."""
+    global decided, _warned
+    decided, _warned = None, False

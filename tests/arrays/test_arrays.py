@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import numba_baracuda as nb
-from numba_baracuda.arrays import allocation, arrays, emulation, spans, streams, views
+from numba_baracuda.arrays import allocation, arrays, emulation, glances, spans, streams, views
 from numba_baracuda.core import errors
 from numba_baracuda.core.axes import c_strides
 from numba_baracuda.runtime import driver
@@ -438,7 +438,7 @@ def test_torch_in_host_memory_in_the_emulator(emulator: None) -> None:
 
 
 def glance(array: Any) -> arrays.Glance:
-    return arrays.glances[type(array)](array, ("segment_sum", "input", ""))
+    return glances.glances[type(array)](array, ("segment_sum", "input", ""))
 
 
 @pytest.mark.parametrize(("make", "strides"), [(Tensor, ((2, 1), (1, 4))), (Parameter, ((2, 1), (1, 4))), (CupyArray, ((8, 4), (4, 16)))])

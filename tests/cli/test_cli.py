@@ -19,7 +19,7 @@ import pytest
 import numba_baracuda as nb
 from numba_baracuda import cli
 from numba_baracuda import machine as report
-from numba_baracuda.arrays import arrays
+from numba_baracuda.arrays import emulation
 from numba_baracuda.core import registry
 from numba_baracuda.core.registry import OPS
 from numba_baracuda.runtime import libraries
@@ -160,7 +160,7 @@ def test_info_names_ops_and_kernels_in_a_table(capsys: pytest.CaptureFixture[str
 
 
 def test_bench_wants_a_gpu(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arrays, "_emulating", True)
+    monkeypatch.setattr(emulation, "decided", True)
     assert cli.main(["bench"]) == 2
     assert "bench: kernels run in the CPU emulator" in capsys.readouterr().out
 
