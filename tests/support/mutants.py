@@ -212,6 +212,9 @@ KNOWN: dict[str, dict[str, str]] = {
     "segment/fused_staged": {
         "fold_and_broadcast_staged.fold_and_broadcast_staged: guard: int32(number - lane) < runs in if int32(number - lane) < runs:":
             "saves what a warp does for runs that there are not",
+        "fold_and_broadcast_staged.fold_and_broadcast_staged: guard: looked < FOUND in if looked < FOUND:": "reads rows for nothing, which takes longer",
+        "fold_and_broadcast_staged.fold_and_broadcast_staged: fence: await_rows() before return":
+            "what is on its way when the block ends is for shared memory that nobody reads",
     },
     "segment/held_runs": {
         "run_folder_of.fold_run: guard: level > 0 in if level > 0 and (not about_pivots):": "saves to exchange results where no lanes share a run",
