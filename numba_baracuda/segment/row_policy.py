@@ -114,6 +114,7 @@ class FoldThenBroadcast(Policy):
     """``fold_then_broadcast``: some blocks fold, and later ones wait for them."""
 
     max_bytes: int = 64 << 20  #: of an operand, which the level 2 cache about holds
+    most_blocks_per_multiprocessor: int = 6  #: for which the compiler leaves registers, at most, as the two parts together need more than a fold
     items_per_thread: int = chosen(4, 1, 2, 4)  #: times those of ``BroadcastFlat``, as fewer threads broadcast than in a launch of their own
 
 

@@ -49,7 +49,8 @@ def together(fold: Launch, slots: Sequence[Slot], final: Sequence[Step]) -> tupl
         return None
     constants = {name: of_fold[name] for name in _OF_FOLD if name in of_fold}
     constants |= {new: of_last[name] for name, new in _OF_BROADCAST.items() if name in of_last}
-    spec = kernel_spec("fold_then_broadcast", threads, fold.spec.min_blocks, **constants | {"threads_per_block": threads})
+    blocks = min(fold.spec.min_blocks, tuned(FoldThenBroadcast()).most_blocks_per_multiprocessor)
+    spec = kernel_spec("fold_then_broadcast", threads, blocks, **constants | {"threads_per_block": threads})
     arguments = {name: each for name, each in {**fold.arguments, **last.arguments}.items() if name not in _UNUSED} | {
         "tile": fold.arguments["tile"], "flat_tile": last.arguments["tile"], "counter": status.count, STATUS: STATUS,
     }  # fmt: skip
