@@ -95,7 +95,7 @@ def fold_steps(descriptor: SegmentDescriptor, target: Target, fold: SegmentFold)
         return [Clear(STATUS, fresh=True), launch], [status]
     # whether permuted rows are narrow depends on their layout, and the workspace must do for every layout
     exact = plan is not None and not fold.order.row_index
-    most = tiling.entries if exact else _most_entries(descriptor, target)
+    most = tiling.entries if exact else _most_entries(descriptor, target, fold.monoid)
     if most <= 2:
         return [launch], []
     combine, slots = carries_steps(descriptor, rows, fold, tiling.entries if tiling.row_blocks > 1 else 0, most, target)
@@ -107,13 +107,23 @@ def _short(descriptor: SegmentDescriptor) -> bool:
     return descriptor.num_inputs < tuned(policy.FoldTiles()).short_segment_rows * descriptor.num_segments
 
 
+def _varies(descriptor: SegmentDescriptor, monoid: KernelMonoid) -> bool:
+    """Whether tiles of rows in order are longer or shorter by how long segments are in the mean; the sizes are asked for nothing else."""
+    return monoid.heavy or BY_NAME[descriptor.element].itemsize == 2
+
+
 def _mixed(descriptor: SegmentDescriptor) -> bool:
     """Whether segments have so few rows in the mean that long and short ones may be mixed."""
     return descriptor.num_inputs < tuned(policy.FoldTiles()).mixed_segment_rows * descriptor.num_segments
 
 
-def _most_entries(descriptor: SegmentDescriptor, target: Target) -> int:
-    plan, short, mixed = tuned(policy.FoldTiles()), _short(descriptor), _mixed(descriptor)
+def _long(descriptor: SegmentDescriptor) -> bool:
+    """Whether segments are long in the mean."""
+    return descriptor.num_inputs >= tuned(policy.FoldTiles()).long_segment_rows * descriptor.num_segments
+
+
+def _most_entries(descriptor: SegmentDescriptor, target: Target, monoid: KernelMonoid) -> int:
+    plan, short, mixed = tuned(policy.FoldTiles()), _short(descriptor), _varies(descriptor, monoid) and _mixed(descriptor)
     return Tiling.most_entries(plan, descriptor.num_inputs, target.multiprocessors, short, mixed)
 
 
@@ -147,9 +157,10 @@ def _tiles(descriptor: SegmentDescriptor, target: Target, rows: Rows, fold: Segm
         rows.vector = min(rows.vector, usual.heavy_halves)
     if fold.guarded:
         rows.vector = min(rows.vector, usual.guarded_columns)
+    varies = order.row_index == "" and _varies(descriptor, monoid)
     plan = policy_of.fold_tiles(
         target, value, order.index, rows.vector, monoid, dims=rows.dims, permuted=order.row_index != "", paired=fold.other is not None,
-        apart=apart, mixed=_mixed(descriptor), long=descriptor.num_inputs >= usual.long_segment_rows * descriptor.num_segments,
+        apart=apart, mixed=varies and _mixed(descriptor), long=varies and _long(descriptor),
     )  # fmt: skip
     state_bytes = monoid.width * BY_NAME[fold.state_of(value)].itemsize if _short(descriptor) else 0
     tiling = Tiling.of(plan, descriptor.num_inputs, rows.columns, rows.vector, BY_NAME[value].itemsize, target.multiprocessors, state_bytes)
