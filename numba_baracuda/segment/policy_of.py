@@ -134,23 +134,21 @@ def fold_tiles(
         # a permuted batch has an index of each row, and where its mean is made registers for as many more
         in_flight = items * loaded // 4 * (2 if paired else 1) + items * (permuted + (permuted and monoid.any_pivot))
         scalars = vector * monoid.width * (2 if wide else 1)
-        if monoid.any_pivot:
-            several = TILES_MEANS if wide or monoid.results > 1 else TILES_MEANS_ALONE
+        if not monoid.heavy:
+            registers = TILES_BY_REGISTERS
+        elif monoid.any_pivot:
+            registers = TILES_MEANS if wide or monoid.results > 1 else TILES_MEANS_ALONE
         elif element.itemsize == 2 or (apart and monoid.choose_pivot):
-            several = TILES_HALVES
+            registers = TILES_HALVES
         else:
-            several = TILES_CHOSEN if monoid.choose_pivot else TILES_HEAVY
-        blocks = (several if monoid.heavy else TILES_BY_REGISTERS).held(
-            FoldTiles.threads_per_block, in_flight, scalars, apart, monoid.finishes, index == "i64", _beyond(target)
-        )
+            registers = TILES_CHOSEN if monoid.choose_pivot else TILES_HEAVY
+        blocks = registers.held(FoldTiles.threads_per_block, in_flight, scalars, apart, monoid.finishes, index == "i64", _beyond(target))
     elif load_bytes == 16:
         blocks = 4 if wide and (permuted or monoid.finishes) else 5
     else:
         blocks = TILES.left(wide_states=wide, permutation=permuted, lift=monoid.lifts, finish=monoid.finishes, beyond_sm_90=_beyond(target))
     plan = tuned(FoldTiles(items_per_thread=items, min_blocks_per_multiprocessor=blocks))
-    if permuted or not (monoid.heavy or element.itemsize == 2):
-        return plan
-    most = plan.max_halves_tile_rows if element.itemsize == 2 else plan.max_tile_rows
+    most = plan.max_halves_tile_rows if element.itemsize == 2 and not permuted else plan.max_tile_rows
     return replace(plan, max_tile_rows=most // 2 if mixed else 2 * most if long else most)
 
 

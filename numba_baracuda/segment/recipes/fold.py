@@ -108,18 +108,13 @@ def _short(descriptor: SegmentDescriptor) -> bool:
 
 
 def _varies(descriptor: SegmentDescriptor, monoid: KernelMonoid) -> bool:
-    """Whether tiles of rows in order are longer or shorter by how long segments are in the mean; the sizes are asked for nothing else."""
+    """Whether tiles of rows in order are longer or shorter by how long segments are in the mean: only then are sizes asked for it."""
     return monoid.heavy or BY_NAME[descriptor.element].itemsize == 2
 
 
 def _mixed(descriptor: SegmentDescriptor) -> bool:
     """Whether segments have so few rows in the mean that long and short ones may be mixed."""
     return descriptor.num_inputs < tuned(policy.FoldTiles()).mixed_segment_rows * descriptor.num_segments
-
-
-def _long(descriptor: SegmentDescriptor) -> bool:
-    """Whether segments are long in the mean."""
-    return descriptor.num_inputs >= tuned(policy.FoldTiles()).long_segment_rows * descriptor.num_segments
 
 
 def _most_entries(descriptor: SegmentDescriptor, target: Target, monoid: KernelMonoid) -> int:
@@ -142,13 +137,18 @@ def _arguments(descriptor: SegmentDescriptor, target: Target, fold: SegmentFold,
     }  # fmt: skip
 
 
+def _spread(rows: Rows, value: str, monoid: KernelMonoid) -> Rows | None:
+    """The rows with several columns of a lane of ``fold_tiles`` apart, if they may lie so."""
+    return rows.spread(policy_of.fold_apart(value, monoid), tuned(policy.FoldTiles()).min_group_apart)
+
+
 def _tiles(descriptor: SegmentDescriptor, target: Target, rows: Rows, fold: SegmentFold) -> tuple[Launch, Tiling, Slot | None]:
     """The launch where lanes share the columns, its tiling, and the slot of statuses, if its blocks look back.
 
     Halves the vector of ``rows`` where wide loads are slower.
     """
     value, order, monoid, usual = descriptor.element, fold.order, fold.monoid, tuned(policy.FoldTiles())
-    spread = rows.spread(policy_of.fold_apart(value, monoid), usual.min_group_apart)
+    spread = _spread(rows, value, monoid)
     rows, apart = spread or rows, spread is not None
     halved = rows.vector > 1 and rows.columns < usual.split_vectors * rows.vector and rows.vector * BY_NAME[value].itemsize == usual.split_bytes
     if halved and not apart:
@@ -158,9 +158,10 @@ def _tiles(descriptor: SegmentDescriptor, target: Target, rows: Rows, fold: Segm
     if fold.guarded:
         rows.vector = min(rows.vector, usual.guarded_columns)
     varies = order.row_index == "" and _varies(descriptor, monoid)
+    mixed = varies and _mixed(descriptor)
     plan = policy_of.fold_tiles(
         target, value, order.index, rows.vector, monoid, dims=rows.dims, permuted=order.row_index != "", paired=fold.other is not None,
-        apart=apart, mixed=varies and _mixed(descriptor), long=varies and _long(descriptor),
+        apart=apart, mixed=mixed, long=varies and not mixed and descriptor.num_inputs >= usual.long_segment_rows * descriptor.num_segments,
     )  # fmt: skip
     state_bytes = monoid.width * BY_NAME[fold.state_of(value)].itemsize if _short(descriptor) else 0
     tiling = Tiling.of(plan, descriptor.num_inputs, rows.columns, rows.vector, BY_NAME[value].itemsize, target.multiprocessors, state_bytes)
@@ -262,7 +263,7 @@ def _stages_pay(plan: policy.FoldStaged, descriptor: SegmentDescriptor, monoid: 
     short = descriptor.num_inputs * descriptor.row_size <= plan.short_segment_bytes * descriptor.num_segments
     if monoid.choose_pivot is not None:
         narrow = row_bytes <= (plan.chosen_halves_bytes if value.itemsize == 2 else plan.chosen_row_bytes)
-        single = rows.vector == 1 and rows.spread(policy_of.fold_apart(value.name, monoid), tuned(policy.FoldTiles()).min_group_apart) is None
+        single = rows.vector == 1 and _spread(rows, value.name, monoid) is None
         return short and row_bytes < plan.heavy_row_bytes if value.itemsize == 8 else short or narrow or single
     spread = apart and columns > plan.heavy_columns_apart
     return short or (not spread and (monoid.pairs or row_bytes < plan.heavy_row_bytes))
