@@ -185,12 +185,12 @@ min_bf16x2 = _packed("min", "bf16x2", "min.NaN.bf16x2 $0, $1, $2;")
 
 def _equal(kind: str, element: Any, of_bits: Callable[[int], float], newest: int) -> Any:
     """``equal_{kind}``; capabilities below ``newest`` compare the halves as float32."""
-    name, text = f"equal_{kind}", f"set.eq.u32.{kind} $0, $1, $2;"
+    name, instruction = f"equal_{kind}", f"set.eq.u32.{kind}"
 
     def codegen(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
         with either_side_of(builder, newest) as (newer, older):
             with newer:
-                compared, newer_block = assemble(builder, text, I32, values), builder.block
+                compared, newer_block = assemble(builder, f"{instruction} $0, $1, $2;", I32, values), builder.block
             with older:
                 halves = [[builder.trunc(builder.lshr(value, I32(shift)), I16) for value in values] for shift in (0, 16)]
                 found = [builder.fcmp_ordered("==", *[widened(builder, element, half) for half in pair]) for pair in halves]
@@ -205,7 +205,7 @@ def _equal(kind: str, element: Any, of_bits: Callable[[int], float], newest: int
         expect_numbers(name, uint32, given)
         return uint32(uint32, uint32), codegen
 
-    doc = f"For each half of words of {kind} 0xffff if a == b, else 0: −0 equals +0, and NaN nothing; one {text[:-12]} where there is one."
+    doc = f"For each half of words of {kind} 0xffff if a == b, else 0: −0 equals +0, and NaN nothing; one {instruction} where there is one."
     made = define(name, ["a", "b"], body, doc)
 
     @means(made)

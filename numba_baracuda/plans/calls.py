@@ -10,7 +10,8 @@ from functools import partial
 from operator import attrgetter, itemgetter
 from typing import Any
 
-from ..arrays import allocation, arrays, glances, streams
+from ..arrays import allocation, arrays, streams
+from ..arrays.glances import glances
 from ..arrays.views import ArrayType, View, remember, remember_again
 from ..core.axes import c_strides
 from ..core.errors import BaracudaError, InvalidProblem, Unsupported
@@ -125,7 +126,7 @@ class Calls:
         given = inputs if outs is None else inputs + outs
         try:
             for array in given:
-                pointer, glance, view = glances.glances[type(array)](array, labels[len(views)])
+                pointer, glance, view = glances[type(array)](array, labels[len(views)])
                 pointers.append(pointer)
                 known.append(glance)
                 views.append(view)

@@ -437,7 +437,7 @@ def test_torch_in_host_memory_in_the_emulator(emulator: None) -> None:
 # glances
 
 
-def glance(array: Any) -> arrays.Glance:
+def glance(array: Any) -> glances.Glance:
     return glances.glances[type(array)](array, ("segment_sum", "input", ""))
 
 
