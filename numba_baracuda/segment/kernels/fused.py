@@ -114,7 +114,9 @@ def fold_and_broadcast_runs(
                     # opaque, or the compiler would make branches of this, of which each has the votes
                     if int32(opaque(lane)) == 0:
                         counts[uint32(warp + u * warps)] = int32(cuda.popc(votes[u]) + (cuda.popc(own_votes) << 16))
-            cuda.syncthreads()
+            # most blocks begin after a long run was found, and copy no rows then
+            if cuda.syncthreads_or(int32(looked >= FOUND)):
+                return
             # each warp adds up the counts, of which each lane has one
             own_count = counts[uint32(lane)] if lane <= last_vote else int32(0)
             found = own_count
