@@ -19,6 +19,7 @@ from .row_policy import BroadcastToRows as BroadcastToRows
 from .row_policy import Elements as Elements
 from .row_policy import FactorRows as FactorRows
 from .row_policy import FoldAndBroadcast as FoldAndBroadcast
+from .row_policy import FoldAndBroadcastShort as FoldAndBroadcastShort
 from .row_policy import FoldAndBroadcastStaged as FoldAndBroadcastStaged
 from .row_policy import FoldThenBroadcast as FoldThenBroadcast
 from .row_policy import GatherFlat as GatherFlat
@@ -45,6 +46,7 @@ class BoundShortSegments(Policy):
     lane_gap: int = fixed(32)  #: segments of a gap that one thread fills
     warp_gap: int = fixed(1024)  #: the same for a warp; blocks of their own fill longer gaps
     max_id_bytes: int = 400  #: bytes that memory reads of ids for each segment at most: a search takes as long as to read so many
+    max_pass_bytes: int = 24 << 20  #: bytes of all ids that take no longer than a search, whose loads wait for each other
     access_bytes: int = 32  #: bytes that memory reads of an id at most, where ids lie apart
 
 
@@ -175,6 +177,7 @@ class FoldStaged(Policy):
     wide_halves_bytes: int = 128  #: the same of halves whose states are one scalar
     heavy_row_bytes: int = 128  #: bytes of a row from which states of several scalars are for short segments only
     heavy_columns_apart: int = 24  #: the same of columns, where they lie apart
+    extreme_columns_apart: int = 32  #: the same where states are extremes and their positions
     short_segment_bytes: int = 2560  #: bytes of rows of each segment in the mean up to which segments are short
     chosen_row_bytes: int = 64  #: bytes of a row up to which, with a pivot that rows choose, rows in long runs are for it, too
     chosen_halves_bytes: int = 16  #: the same of halves

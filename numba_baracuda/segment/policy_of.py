@@ -12,6 +12,7 @@ from .policy import (
     BroadcastFlat,
     BroadcastToRows,
     FoldAndBroadcast,
+    FoldAndBroadcastShort,
     FoldAndBroadcastStaged,
     FoldCarries,
     FoldNarrow,
@@ -185,6 +186,12 @@ def fold_and_broadcast_staged(target: Target, value: str, monoid: KernelMonoid) 
     return tuned(FoldAndBroadcastStaged(columns_per_thread=columns, min_blocks_per_multiprocessor=0 if _beyond(target) else blocks))
 
 
+def fold_and_broadcast_short(target: Target, value: str, columns: int) -> FoldAndBroadcastShort:
+    """The policy: 4 blocks are resident, or 3 with elements of 8 bytes or two columns; more of them spill."""
+    blocks = 4 if columns == 1 and BY_NAME[value].itemsize < 8 else 3
+    return tuned(FoldAndBroadcastShort(min_blocks_per_multiprocessor=0 if _beyond(target) else blocks))
+
+
 def fold_carries(heavy: bool, joins: bool = False) -> FoldCarries:
     """The policy; a thread has fewer columns of ``heavy`` states, which need more registers, and a block fewer threads where it ``joins`` carries."""
     plan = tuned(FoldCarries(vector_bytes=8 if heavy else 16))
@@ -224,6 +231,10 @@ def broadcast_to_rows(
 
 
 def broadcast_flat(target: Target, itemsize: int, guarded: bool) -> BroadcastFlat:
-    """The policy: for a gradient that is ``guarded``, whose special elements take many registers, as many blocks as fit without a spill on sm_90."""
+    """The policy: for a gradient that is ``guarded``, whose special elements take many registers, as many blocks as fit without a spill on sm_90.
+
+    Blocks have twice as many halves as other elements.
+    """
     blocks = 0 if not guarded or _beyond(target) else 5 if itemsize == 4 else 4
-    return tuned(BroadcastFlat(min_blocks_per_multiprocessor=blocks))
+    tile = BroadcastFlat.tile_elements * (2 if itemsize == 2 else 1)
+    return tuned(BroadcastFlat(min_blocks_per_multiprocessor=blocks, tile_elements=tile))

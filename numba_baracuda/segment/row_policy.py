@@ -164,6 +164,22 @@ class FoldAndBroadcastStaged(Policy):
 
 
 @dataclass(frozen=True)
+class FoldAndBroadcastShort(Policy):
+    """``fold_and_broadcast_short``: a thread does so with neighbouring rows of few bytes, which it has in registers."""
+
+    threads_per_block: int = compiled(256, THREADS)
+    items_per_thread: int = chosen(8, 4, 8, 16)  #: rows of a thread
+    max_row_bytes: int = 8  #: bytes of a row of one operand at most
+    max_columns: int = 2  #: columns at most: a thread has those of all its rows
+    max_segment_rows: float = 24.0  #: with more rows for each segment in the mean, a fold and a broadcast are faster
+    #: With an id of so many rows, or half as many, other launches do the work; a block reads so many rows before and behind its own.
+    long_rows: int = multiple(128, 16)
+    max_tile_steps: int = 4  #: times that a block takes as many rows as its threads have, at most: blocks that do nothing take time, too
+    grid_blocks_per_multiprocessor: int = 32  #: blocks that there are before one takes as many several times
+    min_blocks_per_multiprocessor: int = 0
+
+
+@dataclass(frozen=True)
 class ScatterRows(Policy):
     """``scatter_rows``: atomic updates of the output, pass by pass for as many segments as the level 2 cache holds."""
 

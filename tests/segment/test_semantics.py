@@ -20,7 +20,7 @@ import numba_baracuda as nb
 from numba_baracuda.core.dtypes import BY_NAME, numpy_dtype
 from numba_baracuda.core.op import Op, Variant
 from numba_baracuda.plans.tuning import using
-from numba_baracuda.segment.policy import FoldAndBroadcast, FoldThenBroadcast
+from numba_baracuda.segment.policy import FoldAndBroadcast, FoldAndBroadcastShort, FoldThenBroadcast
 
 NAN, INF = np.nan, np.inf
 
@@ -275,22 +275,35 @@ def test_gradient_of_logsumexp_of_what_is_not_finite(kind: Kind, op: Op, variant
     np.testing.assert_allclose(got[:, 0], [0, 0, 0, 1, NAN, 0, 0.5, 0.5], rtol=2e-3)
 
 
-@pytest.mark.parametrize("repeat", [9, 10, 12])
-@pytest.mark.parametrize("element", ["f16", "bf16", "f32"])
-@of("softmax", "log_softmax")
-def test_rows_that_a_block_replaces(kind: Kind, op: Op, variant: Variant, element: str, repeat: int) -> None:
+def _far_and_near(element: str) -> list[list[float]]:
     """Far from zero, where a pivot times log₂ e is rounded; at both sides of 2¹⁷, and far beyond; with subnormal shares; and what is not finite."""
     most = float(BY_NAME[element].limits[1])
     near, around = [64000.0, min(1e30, most)], [65472.0, 65504.0, 65440.0] if element == "f16" else [130560.0, 131072.0, 132096.0]
     far = ([*near, 63968.0], around, around[:2], around[1:], [most, most / 2], [min(most, 1.7e13)] * 3)
     slices = [[sign * each for each in given] for sign in (1, -1) for given in far]
     slices += [[0.0, -16.0, -17.5, -87.0, -90.0, -92.0, -100.0, -INF], [-INF] * 9, [*[-INF] * 9, 3.0], [*[1.0] * 9, INF]]
-    slices += [[NAN, *[1.0] * 9], [5.0] * 40]
+    return [*slices, [NAN, *[1.0] * 9], [5.0] * 40]
+
+
+@pytest.mark.parametrize("repeat", [9, 10, 12])
+@pytest.mark.parametrize("element", ["f16", "bf16", "f32"])
+@of("softmax", "log_softmax")
+def test_rows_that_a_block_replaces(kind: Kind, op: Op, variant: Variant, element: str, repeat: int) -> None:
+    slices = _far_and_near(element)
     x, ids = columns(*slices, repeat=repeat)
     narrow = {"narrow_halves_bytes": 1, "narrow_odd_bytes": 1, "min_odd_segment_rows": 0.0, "held_halves_bytes": 2048}
     blocks = using(FoldAndBroadcast, min_bytes=1, threads_per_block=64, **narrow)
     with blocks, using(FoldThenBroadcast, max_bytes=1):
         run(kind, op, variant, element, len(slices), {"input": x, "segment_ids": ids})
+
+
+@pytest.mark.parametrize("element", ["f16", "bf16", "f32"])
+@of("softmax", "log_softmax")
+def test_elements_that_a_thread_replaces(kind: Kind, op: Op, variant: Variant, element: str) -> None:
+    slices = _far_and_near(element) * 2
+    x, ids = columns(*slices)
+    with using(FoldAndBroadcast, min_bytes=1), using(FoldAndBroadcastShort, threads_per_block=64, long_rows=96):
+        run(kind, op, variant, element, len(slices), {"input": x[:, 0], "segment_ids": ids})
 
 
 @of("log_softmax")

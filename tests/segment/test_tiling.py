@@ -266,7 +266,7 @@ def test_tiles_by_the_length_of_segments(op: str, element: str, differ: bool, co
         ("segment_softmax_backward", 28, {"segments": 64}, "fold_staged"),
         ("segment_softmax_backward", 32, {"segments": 64}, "fold_tiles"),
         ("segment_sum_backward", 1, {}, "gather_elements"),
-        ("segment_sum_backward", 37, {}, "gather_flat"),
+        ("segment_sum_backward", 37, {}, "broadcast_flat"),
         ("segment_sum_backward", 37, {"step": 38}, "gather_runs"),
         ("segment_sum_backward", 37, {"address": 8}, "gather_runs"),
         ("segment_sum_backward", 36, {}, "gather_runs"),
@@ -327,7 +327,7 @@ def test_segments_that_a_block_holds(row_bytes: int, given_bytes: int, segments:
         ("segment_mean_backward", 1, 1 << 13, ["bound_segments", "finish_rows", "gather_elements"]),
         ("segment_mean_backward", 36, 1 << 13, ["bound_segments", "gather_runs"]),
         ("segment_mean_backward", 36, 1 << 16, ["bound_short_segments", "gather_runs"]),
-        ("segment_mean_backward", 37, 1 << 13, ["bound_segments", "finish_flat", "gather_flat"]),
+        ("segment_mean_backward", 37, 1 << 13, ["bound_segments", "finish_flat", "broadcast_flat"]),
         ("unsorted_segment_mean_backward", 36, 1 << 15, ["count_ids", "finish_flat", "gather_rows"]),
         ("unsorted_segment_mean_backward", 36, 1 << 14, ["count_few_ids", "finish_flat", "gather_rows"]),
         ("unsorted_segment_max_backward", 2, 1 << 14, ["fill_rows", "scatter_rows", "scatter_positions", "broadcast_flat"]),
@@ -344,7 +344,14 @@ def test_segments_that_a_block_holds(row_bytes: int, given_bytes: int, segments:
     ],
 )
 def test_kernels_of_a_gradient(op: str, columns: int, segments: int, kernels: list[str]) -> None:
-    assert [each.spec.factory.partition(":")[2] for each in _launches(op, columns, segments=segments)] == kernels
+    with using(policy.BoundShortSegments, max_pass_bytes=1):
+        assert [each.spec.factory.partition(":")[2] for each in _launches(op, columns, segments=segments)] == kernels
+
+
+@pytest.mark.parametrize(("rows", "segments", "passes"), [(1 << 20, 1, True), (1 << 24, 1 << 12, False), (1 << 24, 1 << 20, True)])
+def test_ids_are_passed_where_they_are_few_or_segments_short(rows: int, segments: int, passes: bool) -> None:
+    first, *_ = _launches("segment_mean_backward", 36, rows=rows, segments=segments)
+    assert first.spec.kernel == ("bound_short_segments" if passes else "bound_segments")
 
 
 @pytest.mark.parametrize(
@@ -357,6 +364,20 @@ def test_lanes_keep_columns_in_long_runs(op: str, element: str, columns: int, ro
     """Of halves that are whole vectors, where a segment has more than one number for each column and rows for each lane of a block."""
     launches = _launches(f"segment_{op}", columns, rows=1 << 24, segments=(1 << 24) // rows_each, element=element)
     assert launches[-1].spec.kernel == ("broadcast_runs" if runs else "broadcast_flat")
+
+
+@pytest.mark.parametrize(
+    ("op", "element", "columns", "rows_each", "short"),
+    [("softmax", "f32", 1, 2, True), ("softmax", "f32", 1, 20, True), ("softmax", "f32", 1, 32, False), ("softmax", "f32", 2, 8, False),
+     ("log_softmax", "bf16", 1, 8, True), ("softmax", "f64", 1, 8, False), ("softmax_backward", "f32", 2, 8, True),
+     ("softmax_backward", "f64", 1, 8, True), ("softmax_backward", "f32", 3, 8, False), ("std_backward", "f32", 1, 8, False)],
+)  # fmt: skip
+def test_rows_in_registers(op: str, element: str, columns: int, rows_each: int, short: bool) -> None:
+    """In short runs, of single elements, or of two of up to 8 bytes whose fold adds up what they are; of a state of several scalars if a pivot is
+    chosen for it.
+    """
+    launches = _launches(f"segment_{op}", columns, rows=1 << 24, segments=(1 << 24) // rows_each, element=element)
+    assert any(each.spec.kernel == "fold_and_broadcast_short" for each in launches) == short
 
 
 @pytest.mark.parametrize(

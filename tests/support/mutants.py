@@ -73,6 +73,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "segment/fused": ("* at once, *", "* too long for one launch"),
     "segment/long_runs": ("* at once, *", "* too long for one launch", "* in stages*"),
     "segment/small": ("* together, *",),
+    "segment/fused_short": ("* in registers*",),
     "segment/fused_staged": ("* in stages*",),
     "segment/held_runs": ("* at once, *",),
     "segment/in_place": ("*softmax at once, *", "* in stages*"),

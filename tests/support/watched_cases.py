@@ -51,6 +51,7 @@ from numba_baracuda.segment.policy import (
     CountIds,
     FirstFault,
     FoldAndBroadcast,
+    FoldAndBroadcastShort,
     FoldAndBroadcastStaged,
     FoldCarries,
     FoldLookback,
@@ -87,7 +88,8 @@ def runs_of(*lengths: int) -> samples.Ids:
 def fold(
     name: str, op: str, variant: str, sample: Sample, multiprocessors: int = 1, tiles: int = 4, threads: int = 0, tile: int = 0,
     disordered: bool = False, cached: bool = True, short: bool = False, staged: int = 0, at_once: int = 0, held: int = 1300, narrow_stage: int = 0,
-    narrow_threads: int = 64, carries: dict[str, int] | None = None, together: bool = False, in_runs: bool = False, **options: Any,
+    narrow_threads: int = 64, carries: dict[str, int] | None = None, together: bool = False, in_runs: bool = False, registers: int = 0,
+    **options: Any,
 ) -> None:  # fmt: skip
     """``tiles`` are those of a part of a range, ``threads`` those of a block that folds tiles, 0 for as many as usual; ``tile`` elements of a warp
     that broadcasts, 0 for usual blocks. ``cached``: whether random accesses to few rows are cheap.
@@ -95,7 +97,8 @@ def fold(
     time, or 0 where no rows are staged. ``at_once``: bytes of a run that are too many for one launch, 0 for other launches only; a block of that
     launch holds so many bytes of rows as are ``held``; or, with a ``narrow_stage``, so many, and ``narrow_threads`` a block. ``carries``: the policy
     by which these are combined, where blocks leave some; else they look back. ``together``: whether one launch folds and broadcasts, where it can.
-    ``in_runs``: whether lanes keep their columns where they broadcast, or rows end anywhere.
+    ``in_runs``: whether lanes keep their columns where they broadcast, or rows end anywhere. ``registers``: rows that a thread of a launch of all has
+    in registers, or 0.
 
     For ``disordered`` ids a sorted op gives unspecified values, but stays inside its arrays.
     """
@@ -129,6 +132,10 @@ def fold(
             using(FoldRanges, min_part_tiles=tiles), using(CountIds, grid_blocks_per_multiprocessor=1), of_blocks, of_warps, in_cache, runs, stages,
             once if at_once else contextlib.nullcontext(), narrow_stages, combined, back,
             contextlib.nullcontext() if together else using(FoldThenBroadcast, max_bytes=1), kept,
+            using(
+                FoldAndBroadcastShort, threads_per_block=64, items_per_thread=registers or 8, long_rows=16, grid_blocks_per_multiprocessor=1,
+                max_segment_rows=1e9 if registers else 0.0,
+            ),
         ):  # fmt: skip
             plan = samples.plan_of(OPS[op], found, samples.descriptor(OPS[op], sample, **options), multiprocessors)
             if disordered:
@@ -423,9 +430,13 @@ for columns in (3, 8):
 for columns, segments, element in ((3, 1400, "f32"), (37, 230, "f16"), (8, 1030, "f16"), (3, 700, "f64")):
     sample = Sample(f"E{columns}{element}", segments + 9, (columns,), segments, samples.outside, element)
     fold(f"quotients of {columns} columns of {element}, full tiles", "unsorted_segment_mean_backward", "gather", sample)
-fold("flat rows that end anywhere", "segment_sum_backward", "gather", Sample("C", 2800, (3,), 9, samples.outside, "f16"))
-fold("flat rows of full tiles", "segment_sum_backward", "gather", Sample("C1", 8192, (3,), 9, samples.anywhere, "f16"))
-fold("flat rows of full tiles, several lanes", "segment_mean_backward", "gather", Sample("C2", 512, (37,), 9, samples.anywhere, "f16"))
+for columns, rows, element in ((3, 901, "f16"), (2, 500, "f32"), (37, 130, "bf16"), (5, 300, "f64")):
+    for name, ids in (("inside", samples.anywhere), ("outside", samples.outside)):
+        sample = Sample(f"C{columns} {name}", rows, (columns,), 9, ids, element)
+        fold(f"rows of sums that end anywhere, {columns} columns, ids {name}", "segment_sum_backward", "gather", sample, tile=512)
+fold("flat rows that end anywhere", "unsorted_segment_sum_backward", "gather", Sample("C", 1100, (9,), 9, samples.outside, "f16"))
+fold("flat rows of full tiles", "unsorted_segment_sum_backward", "gather", Sample("C1", 4096, (9,), 9, samples.anywhere, "f16"))
+fold("flat rows of full tiles, several lanes", "unsorted_segment_mean_backward", "gather", Sample("C2", 512, (37,), 9, samples.anywhere, "f16"))
 fold("flat rows of full tiles, divided", "segment_mean_backward", "gather", Sample("C3", 8192, (3,), 9000, samples.anywhere))
 for columns, element, op in ((8, "bf16", "softmax"), (24, "bf16", "std_backward"), (16, "f16", "logsumexp_backward"), (8, "f16", "prod_backward")):
     given = dataclasses.replace(of_runs(f"L{columns}", columns, 5, 120, 0, 3, 170, 9), element=element)
@@ -489,6 +500,21 @@ fold("softmax in stages, heads in several warps", "segment_softmax", "broadcast"
 sample = Sample("staged at once, ties", 150, (6,), 40, samples.runs)
 fold("shares of ties in stages", "segment_max_backward", "broadcast", sample, at_once=1, narrow_stage=700, ties="even")
 fold("softmax in stages, ids not in order", "segment_softmax", "broadcast", sample, at_once=1, narrow_stage=700, disordered=True)
+# a block of 64 threads stores 480 rows at a time, and reads 16 before and behind them; there are none for sums about means
+for columns, element, index, stem in (
+    (1, "f32", "i32", "softmax"), (1, "bf16", "i64", "softmax_backward"), (2, "f32", "i32", "softmax_backward"), (1, "f16", "i32", "softmax"),
+    (2, "bf16", "i32", "log_softmax_backward"), (1, "f32", "i64", "log_softmax"), (1, "f64", "i64", "log_softmax_backward"),
+):  # fmt: skip
+    for name, ids in (("runs", samples.runs), ("outside", samples.outside), ("a long one", samples.around_a_long_one)):
+        sample = Sample(f"registers {columns} {name}", 1203, (columns,), 260, ids, element, index)
+        fold(f"{stem} of {columns} columns of {element} in registers, {name}", f"segment_{stem}", "broadcast", sample, at_once=1, registers=8)
+for name, lengths in (
+    ("full blocks", [16] * 60), ("one more", [15] * 64 + [1]), ("one row", [1]), ("rows of threads", [8] * 100), ("gaps", [3, 0, 1, 12] * 70),
+):  # fmt: skip
+    sample = Sample(f"registers, {name}", sum(lengths), (1,), len(lengths), runs_of(*lengths))
+    fold(f"softmax in registers, {name}", "segment_softmax", "broadcast", sample, at_once=1, registers=8)
+sample = Sample("registers, ties", 700, (1,), 140, samples.runs)
+fold("softmax in registers, ids not in order", "segment_softmax", "broadcast", sample, at_once=1, registers=8, disordered=True)
 for stem in ("softmax", "std_backward"):
     sample = Sample("at once, one", 130, (8,), 5, samples.all_are(3))
     fold(f"{stem} at once, one segment", f"segment_{stem}", "broadcast", sample, at_once=1 << 20, held=3000)

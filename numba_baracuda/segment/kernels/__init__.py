@@ -21,6 +21,7 @@ equal ids that are neighbours. Ids are *in order* where they ascend. Ids outside
 | :func:`fold_then_broadcast` | folds, and then broadcasts, in one launch of a small problem |
 | :func:`fold_and_broadcast_runs` | folds short segments, and stores such gradients, in one launch |
 | :func:`fold_and_broadcast_staged` | does so with narrow rows by way of shared memory |
+| :func:`fold_and_broadcast_short` | does so with rows of few bytes in registers |
 | :func:`pair_rows` | puts what a gradient gathers of a segment side by side |
 | :func:`lift_pairs` | makes the states of a monoid of pairs |
 | :func:`scatter_to_winners` | stores the gradient of each segment at one row of each column; :func:`clear_elements` comes before it |
@@ -80,6 +81,7 @@ from .counts import count_few_ids, count_ids
 from .flat import broadcast_flat
 from .fold import fold_tiles
 from .fused import fold_and_broadcast_runs
+from .fused_short import fold_and_broadcast_short
 from .fused_staged import fold_and_broadcast_staged
 from .gather import gather_elements, gather_flat, gather_rows, gather_runs, pair_rows
 from .lift import lift_pairs
@@ -122,6 +124,7 @@ __all__ = [
     "first_fault",
     "first_rows",
     "fold_and_broadcast_runs",
+    "fold_and_broadcast_short",
     "fold_and_broadcast_staged",
     "fold_bins",
     "fold_carries",

@@ -129,7 +129,7 @@ def broadcast_to_rows(
 
 @jit.kernel
 def broadcast_to_elements(
-    *, gradient: str, value: str, index: str, paired: bool,
+    *, gradient: str, value: str, index: str, paired: bool, guarded: bool,
     threads_per_block: int = Elements.threads_per_block, items_per_thread: int = Elements.items_per_thread,
 ) -> Any:  # fmt: skip
     """:func:`broadcast_to_rows` for one column, where rows and ids are contiguous: a lane takes as many neighbouring rows as fill 16 bytes of both.
@@ -167,7 +167,7 @@ def broadcast_to_elements(
 
     def broadcast_to_elements(
         x: Ptr[value], w: Ptr[value], ids: Ptr[index], permutation: Ptr[int64], g: Ptr[value], y: Ptr[value], folded: Ptr[wide],
-        output: Ptr[value],
+        guard: Ptr[int32], output: Ptr[value],
         rows: int64, segments: int64, g_row: int64, y_row: int64,
     ) -> None:  # fmt: skip
         batch_x = cuda.local.array(batch_size, element)
@@ -176,6 +176,8 @@ def broadcast_to_elements(
         batch_y = cuda.local.array(batch_size, element)
         batch_folded = cuda.local.array(folded_size, wide)
         batch_ids = cuda.local.array(batch_size, index_type)
+        if guarded and guard[0] == 0:
+            return
         tile = int64(cuda.blockIdx.x) * (items_per_thread * stride)
         if tile + items_per_thread * stride <= rows:
             first = tile + cuda.threadIdx.x * lane_items

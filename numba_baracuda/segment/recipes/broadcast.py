@@ -223,12 +223,12 @@ def _broadcast(
         runs = _runs(descriptor, target, gradient, rows, arguments, common) if in_order and guard == NULL and items == 1 else None
         if runs:
             return [runs]
-        flat = _flat(descriptor, target, gradient, rows, arguments | {"guard": guard}, common | {"guarded": guard != NULL}, items)
+        flat = flat_broadcast(descriptor, target, gradient, rows, arguments | {"guard": guard}, common | {"guarded": guard != NULL}, items)
         return [_pair(descriptor, gradient, rows.vector), flat] if paired else [flat]
     pair: list[Step] = [_pair(descriptor, gradient, rows.columns)] if paired else []
     if rows.columns == 1 and order.packed and not order.row_index and contiguous:
-        arguments |= {"rows": descriptor.num_inputs, "g_row": rows.steps[at[2]], "y_row": rows.steps[at[3]]}
-        return [*pair, elements("broadcast_to_elements", descriptor.num_inputs, arguments, **common)]
+        arguments |= {"rows": descriptor.num_inputs, "g_row": rows.steps[at[2]], "y_row": rows.steps[at[3]], "guard": guard}
+        return [*pair, elements("broadcast_to_elements", descriptor.num_inputs, arguments, **common, guarded=guard != NULL)]
     rows.steps, rows.strides = [rows.steps[k] for k in at], [rows.strides[k] for k in at]
     arguments["ids_step"] = order.step
     spread = rows.spread(range(tuned(policy.BroadcastToRows()).columns_apart, 1, -1))
@@ -265,15 +265,20 @@ def _runs(
     return Launch(spec, runs_launch(plan.threads_per_block, extent, pieces, tile), given)
 
 
-def _flat(
+def flat_broadcast(
     descriptor: SegmentDescriptor, target: Target, gradient: Gradient, rows: Rows, arguments: dict[str, Any], common: dict[str, Any],
-    items: int,
+    items: int = 1,
 ) -> Launch:  # fmt: skip
+    """The launch where threads share the pieces of all rows, ``items`` times as many in flight as usual.
+
+    ``common`` are the gradient's name, element and index types and whether it is ``paired`` and ``guarded``; ``arguments`` the pointers by name.
+    """
     value, columns = BY_NAME[descriptor.element], rows.columns
     policy = policy_of.broadcast_flat(target, value.itemsize, gradient.guarded)
-    # neighbouring lanes gather what their segments have from neighbouring places, if no piece is longer than what one load gathers; it pays to make
-    # it longer only where rows are loaded
-    elements, vector = descriptor.num_inputs * columns, max(rows.vector, policy.vector_bytes // value.itemsize if gradient.rows else 1)
+    # neighbouring lanes gather what their segments have from neighbouring places, if no piece is longer than what one load gathers; where they gather
+    # results of a fold, too, it pays to make it longer only if rows are loaded
+    longer = policy.vector_bytes // value.itemsize if gradient.rows or not gradient.gathered else 1
+    elements, vector = descriptor.num_inputs * columns, max(rows.vector, longer)
     policy = replace(policy, items_per_thread=items * policy.items_per_thread * max(1, value.vector // vector))
     span = 1 if vector == rows.vector else 2 if columns >= vector else 3
     spec = kernel_spec(

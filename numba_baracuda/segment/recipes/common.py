@@ -98,11 +98,11 @@ def taken(descriptor: SegmentDescriptor, monoid: KernelMonoid) -> float:
     return descriptor.correction if monoid.corrected else 0
 
 
-def is_flat(descriptor: SegmentDescriptor, gradient: Gradient, layouts: dict[str, Layout]) -> bool:
+def is_flat(descriptor: SegmentDescriptor, gradient: Gradient, layouts: dict[str, Layout], least_columns: int = 2) -> bool:
     """Whether lanes share the elements of all rows, which are contiguous: what segments have is, too, and its places are numbers of 32 bits."""
     policy, columns = tuned(BroadcastFlat()), descriptor.embedding_dim
     places = descriptor.num_segments * columns * max(gradient.results, 2)
-    fits = 1 < columns <= policy.max_columns and 0 < places < 1 << 31
+    fits = least_columns <= columns <= policy.max_columns and 0 < places < 1 << 31
     given = [layouts[name] for name in gradient.segments if name in layouts]
     return fits and all(layout.strides == c_strides(layout.shape) and layout.address == 0 for layout in given)
 
@@ -170,7 +170,8 @@ def bounds(descriptor: SegmentDescriptor, ids: str, index: str, step: int) -> La
     common: dict[str, Any] = {"key": index, "count": descriptor.count_type}
     arguments = {"ids": ids, "offsets": "offsets", "rows": rows, "segments": segments, "ids_step": step}
     read = min(policy.access_bytes, abs(step) * key.itemsize)
-    if rows * read > segments * policy.max_id_bytes or segments >= key.limits[1]:
+    searches = rows * read > policy.max_pass_bytes and rows * read > segments * policy.max_id_bytes
+    if searches or segments >= key.limits[1]:
         return Launch(kernel_spec("bound_segments", **common), Tiling.of_ids(segments + 1).launch, arguments)
     launch, gap_blocks = bounded_launch(policy.items_per_thread, index, rows, segments)
     return Launch(kernel_spec("bound_short_segments", **common, **constants(policy)), launch, {**arguments, "gap_blocks": gap_blocks})

@@ -265,7 +265,7 @@ def _stages_pay(plan: policy.FoldStaged, descriptor: SegmentDescriptor, monoid: 
         narrow = row_bytes <= (plan.chosen_halves_bytes if value.itemsize == 2 else plan.chosen_row_bytes)
         single = rows.vector == 1 and _spread(rows, value.name, monoid) is None
         return short and row_bytes < plan.heavy_row_bytes if value.itemsize == 8 else short or narrow or single
-    spread = apart and columns > plan.heavy_columns_apart
+    spread = apart and columns > (plan.extreme_columns_apart if monoid.extreme else plan.heavy_columns_apart)
     return short or (not spread and (monoid.pairs or row_bytes < plan.heavy_row_bytes))
 
 

@@ -11,7 +11,7 @@ from ...core.axes import ceil_div
 from ...core.dtypes import BY_NAME
 from ...core.op import NULL, Clear, Launch, Layout, Op, Slot, Step, Target
 from ...core.policy import constants, tuned
-from ...core.sizes import least, plain
+from ...core.sizes import greatest, least, plain
 from .. import policy_of
 from ..policy import FoldAndBroadcast
 from ..staged_tiling import held_bytes, held_rows, staged_runs_bytes, staged_runs_columns, staged_runs_rows
@@ -29,7 +29,7 @@ LONG = Slot("long", "i32", 4)  #: whether there is a segment for which one launc
 def _serves(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], gradient: Gradient, order: Order, rows: Rows) -> bool:
     """Whether ids are in order, the fold is of rows that the gradient reads anyway, and what is read and stored is contiguous."""
     simple = not gradient.guarded and not gradient.uses_positions and set(gradient.over) <= set(gradient.rows)
-    given = simple and descriptor.in_order(op) and order.step == 1 and is_flat(descriptor, gradient, layouts)
+    given = simple and descriptor.in_order(op) and order.step == 1 and is_flat(descriptor, gradient, layouts, 1)
     return given and all(rows.is_contiguous(k) for k in range(len(rows.steps)))
 
 
@@ -49,8 +49,8 @@ def fold_and_broadcast(
         **dict(zip(("x", "w", "g", "y"), operands, strict=True)), "ids": order.ids, "guard": LONG.name, "output": output, "rows": n,
         "columns": columns, "segments": segments, "correction": taken(descriptor, monoid_of(gradient.fold)),
     }  # fmt: skip
-    first, second = (_held, _staged) if _in_place(descriptor, gradient) else (_staged, _held)
-    made = first(descriptor, target, gradient, order, arguments) or second(descriptor, target, gradient, order, arguments)
+    ways = (_short, _held, _staged) if _in_place(descriptor, gradient) else (_short, _staged, _held)
+    made = next(filter(None, (way(descriptor, target, gradient, order, dict(arguments)) for way in ways)), None)
     return [Clear(LONG.name, fresh=True), _looking(made[0], n, made[1], target)] if made else []
 
 
@@ -66,6 +66,30 @@ def _in_place(descriptor: SegmentDescriptor, gradient: Gradient) -> bool:
     itemsize = BY_NAME[descriptor.element].itemsize
     odd = vector_for(itemsize, plain(descriptor.embedding_dim)) == 1
     return monoid_of(gradient.fold).choose_pivot is not None and itemsize <= 4 and (odd or itemsize == 2)
+
+
+def _short(descriptor: SegmentDescriptor, target: Target, gradient: Gradient, order: Order, arguments: dict[str, Any]) -> tuple[Launch, int] | None:
+    """The launch of rows of few bytes that threads have in registers, and half the rows that an id may have; None for others.
+
+    A fold about a pivot that is chosen is for single elements of up to 4 bytes: it walks its rows twice.
+    """
+    value, monoid, columns, n = BY_NAME[descriptor.element], monoid_of(gradient.fold), plain(descriptor.embedding_dim), descriptor.num_inputs
+    plan = policy_of.fold_and_broadcast_short(target, value.name, columns)
+    share = plan.items_per_thread
+    pivoted = monoid.choose_pivot is not None
+    fits = columns == 1 and value.itemsize <= 4 if pivoted else monoid.width == 1 and columns <= plan.max_columns
+    fits = fits and columns * value.itemsize <= plan.max_row_bytes and share * min(columns * value.itemsize, BY_NAME[order.index].itemsize) % 16 == 0
+    if not (order.packed and fits) or n > plan.max_segment_rows * descriptor.num_segments:
+        return None
+    own = plan.threads_per_block * share - 2 * plan.long_rows
+    tile = own * greatest(1, least(n // (own * plan.grid_blocks_per_multiprocessor * target.multiprocessors), plan.max_tile_steps))
+    spec = kernel_spec(
+        "fold_and_broadcast_short", plan.threads_per_block, plan.min_blocks_per_multiprocessor, gradient=gradient.settled or gradient.name,
+        value=value.name, index=order.index, columns=columns, share=share, **constants(plan),
+    )  # fmt: skip
+    del arguments["columns"], arguments["correction"]
+    arguments |= {"tile": tile, "halo": plan.long_rows}
+    return Launch(spec, (ceil_div(n, tile), plan.threads_per_block, 0), arguments), plan.long_rows // 2
 
 
 def _held(descriptor: SegmentDescriptor, target: Target, gradient: Gradient, order: Order, arguments: dict[str, Any]) -> tuple[Launch, int] | None:
@@ -106,7 +130,7 @@ def _staged(descriptor: SegmentDescriptor, target: Target, gradient: Gradient, o
     n, segments, columns = descriptor.num_inputs, descriptor.num_segments, plain(descriptor.embedding_dim)
     row_bytes, id_bytes = plain(descriptor.row_size) * len(gradient.rows), BY_NAME[order.index].itemsize
     narrowest = plan.min_row_bytes * len(gradient.rows)
-    if not order.packed or row_bytes < narrowest or n < plan.min_segment_rows * segments or n > plan.max_segment_rows * segments:
+    if not order.packed or columns == 1 or row_bytes < narrowest or n < plan.min_segment_rows * segments or n > plan.max_segment_rows * segments:
         return None
     if row_bytes > plan.max_row_bytes:
         if row_bytes > plan.odd_row_bytes or vector_for(value.itemsize, columns) > 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ...algebra.gradients import GRADIENTS
 from ...core.axes import ceil_div
 from ...core.dtypes import BY_NAME
 from ...core.op import NULL, Launch, Layout, Op, Recipe, Slot, Step, Target, fresh_first
@@ -11,7 +12,8 @@ from ...core.policy import constants, tuned
 from ..flat_tiling import flat_height, flat_lanes, flat_tile
 from ..policy import GatherFlat, GatherMeans, GatherRows, GatherRuns
 from ..tiling import means_launch
-from .common import Rows, check_slots, checks, count, elements, kernel_spec, only_checks, over_rows, scratch
+from .broadcast import flat_broadcast
+from .common import Rows, check_slots, checks, count, elements, is_flat, kernel_spec, only_checks, over_rows, scratch
 from .order import Order, as_given, order_of, order_to_gather
 from .scatter import finish
 
@@ -94,6 +96,11 @@ def _copy(
         if columns == 1 and order.packed:
             scalars = {"rows": n, "segments": segments, "source_row": rows.steps[0]}
             return elements("gather_elements", n, {**pointers, **scalars}, **common)
+        if along and order.step == 1 and count_type == "" and rows.is_contiguous(0) and is_flat(descriptor, GRADIENTS["sum"], {}):
+            given = {"ids": order.ids, "g": pointers["source"], "output": pointers["output"], "segments": segments, "permutation": NULL}
+            given |= dict.fromkeys(("x", "w", "y", "folded", "guard"), NULL)
+            sums = {"gradient": "sum", "value": value.name, "index": index.name, "paired": False, "guarded": False}
+            return flat_broadcast(descriptor, target, GRADIENTS["sum"], rows, given, sums)
         flat, (lanes, lane_vectors) = tuned(GatherFlat()), flat_lanes(columns, rows.vector)
         together = flat_height(value.name, rows.vector, lane_vectors) * flat.threads_per_block // lanes
         tile = flat_tile(flat, n, columns, value.name, index.name, target.multiprocessors, together)
