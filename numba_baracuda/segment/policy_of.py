@@ -138,7 +138,8 @@ def fold_tiles(
         if not monoid.heavy:
             registers = TILES_BY_REGISTERS
         elif monoid.any_pivot:
-            registers = TILES_MEANS if wide or monoid.results > 1 else TILES_MEANS_ALONE
+            # of vectors of 16 bytes more blocks are slower where some segments are long and others short
+            registers = TILES_MEANS if wide or monoid.results > 1 or load_bytes == 16 else TILES_MEANS_ALONE
         elif element.itemsize == 2 or (apart and monoid.choose_pivot):
             registers = TILES_HALVES
         else:
@@ -187,8 +188,9 @@ def fold_and_broadcast_staged(target: Target, value: str, monoid: KernelMonoid) 
 
 
 def fold_and_broadcast_short(target: Target, value: str, columns: int) -> FoldAndBroadcastShort:
-    """The policy: 4 blocks are resident, or 3 with elements of 8 bytes or two columns; more of them spill."""
-    blocks = 4 if columns == 1 and BY_NAME[value].itemsize < 8 else 3
+    """The policy: 4 blocks are resident of single elements, 3 where there are two, 2 of elements of 8 bytes or two halves; more of them spill."""
+    itemsize = BY_NAME[value].itemsize
+    blocks = 4 if columns == 1 and itemsize < 8 else 3 if itemsize == 4 else 2
     return tuned(FoldAndBroadcastShort(min_blocks_per_multiprocessor=0 if _beyond(target) else blocks))
 
 

@@ -55,7 +55,7 @@ _REGISTERS = 65536
 TILES_HEAVY, TILES_CHOSEN = Registers(47, 3, 6, apart=3), Registers(64, 3, 5)
 #: the same of both with halves, and of the latter with columns apart
 TILES_HALVES = Registers(33, 3, 7)
-#: of ``fold_tiles`` with sums about the mean of rows; the same with one result that is no double
+#: of ``fold_tiles`` with sums about the mean of rows; the same with one result that is no double, of loads of fewer than 16 bytes
 TILES_MEANS, TILES_MEANS_ALONE = Registers(51, 3, 5), Registers(33, 3, 5)
 #: of ``fold_tiles`` with halves or columns apart, where a state is one scalar
 TILES_BY_REGISTERS = Registers(27, 1, 7, apart=31, finish=8)

@@ -302,7 +302,7 @@ def test_rows_that_a_block_replaces(kind: Kind, op: Op, variant: Variant, elemen
 def test_elements_that_a_thread_replaces(kind: Kind, op: Op, variant: Variant, element: str) -> None:
     slices = _far_and_near(element) * 2
     x, ids = columns(*slices)
-    with using(FoldAndBroadcast, min_bytes=1), using(FoldAndBroadcastShort, threads_per_block=64, long_rows=96):
+    with using(FoldAndBroadcast, min_bytes=1), using(FoldAndBroadcastShort, threads_per_block=64, long_rows=96, max_pivoted_rows=1e9):
         run(kind, op, variant, element, len(slices), {"input": x[:, 0], "segment_ids": ids})
 
 

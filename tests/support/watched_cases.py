@@ -134,7 +134,7 @@ def fold(
             contextlib.nullcontext() if together else using(FoldThenBroadcast, max_bytes=1), kept,
             using(
                 FoldAndBroadcastShort, threads_per_block=64, items_per_thread=registers or 8, long_rows=16, grid_blocks_per_multiprocessor=1,
-                max_segment_rows=1e9 if registers else 0.0,
+                max_segment_rows=1e9 if registers else 0.0, max_pivoted_rows=1e9 if registers else 0.0,
             ),
         ):  # fmt: skip
             plan = samples.plan_of(OPS[op], found, samples.descriptor(OPS[op], sample, **options), multiprocessors)

@@ -45,7 +45,7 @@ def run_totals_of(combine: Any, share: int, threads: int) -> Any:
         if lane == 31:
             tails[warp] = tail
         cuda.syncthreads()
-        carry_in = tails[max(int32(warp - 1), int32(0))] if warp > 0 else identity
+        carry_in = tails[max(int32(warp - 1), int32(0))]
         tail = combine(carry_in, tail) if upto == 0 else tail
         carry = cuda.shfl_up_sync(-1, tail, 1)
         carry = carry_in if lane == 0 else carry
@@ -174,7 +174,7 @@ def fold_and_broadcast_short(
             if cuda.laneid == 0:
                 previous = ids[min(first, rows) - 1] if first > 0 else index_type(batch_ids[0] ^ index_type(1))
             # a run ends with the last row
-            heads = int32(heads_among(batch_ids, previous) | (1 << valid if first <= rows and valid < share else 0))
+            heads = int32(heads_among(batch_ids, previous) | (1 << valid if valid < share else 0))
             headed = int32(cuda.ballot_sync(-1, heads != 0))
             for v in range(columns):
                 if swapped:
@@ -183,7 +183,7 @@ def fold_and_broadcast_short(
                     fold(batch, others, v, columns, heads, headed, states, tails, ends)
                 for u in range(share):
                     at, identifier = u * columns + v, batch_ids[u]
-                    if u < valid and unsigned(identifier) < unsigned(segments):
+                    if unsigned(identifier) < unsigned(segments):
                         place = int64(identifier) * columns + v
                         if has_g:
                             some_g[0] = g[place]

@@ -79,7 +79,7 @@ def _short(descriptor: SegmentDescriptor, target: Target, gradient: Gradient, or
     pivoted = monoid.choose_pivot is not None
     fits = columns == 1 and value.itemsize <= 4 if pivoted else monoid.width == 1 and columns <= plan.max_columns
     fits = fits and columns * value.itemsize <= plan.max_row_bytes and share * min(columns * value.itemsize, BY_NAME[order.index].itemsize) % 16 == 0
-    if not (order.packed and fits) or n > plan.max_segment_rows * descriptor.num_segments:
+    if not (order.packed and fits) or n > (plan.max_pivoted_rows if pivoted else plan.max_segment_rows) * descriptor.num_segments:
         return None
     own = plan.threads_per_block * share - 2 * plan.long_rows
     tile = own * greatest(1, least(n // (own * plan.grid_blocks_per_multiprocessor * target.multiprocessors), plan.max_tile_steps))
