@@ -126,7 +126,8 @@ def fold_and_broadcast_short(
     monoid, widen, unsigned = typed_monoid(grad.fold, value), conversions_of(value)[0], jit.SCALARS["u" + index[1:]]
     finish_states = run_states_of(grad.fold, value, 1, state).finish_states
     fold, width, from_terms = states_folder_of(grad.fold, value, share, threads), monoid.width, grad.from_terms
-    (prepare, apply, _), settle = vjp_parts_of(gradient, value), jit.device(monoid.settle)
+    parts, settle = vjp_parts_of(gradient, value), jit.device(monoid.settle)
+    prepare, apply = parts.prepare, parts.apply
     terms: Any = jit.device(monoid.pivot_terms) if from_terms else None
     has_w, has_g, has_y, results = len(grad.rows) > 1, len(grad.segments) > 0, len(grad.segments) > 1, grad.results
     swapped, wide_rows, wide_ids, warps = grad.over[0] != grad.rows[0], BY_NAME[value].vector, BY_NAME[index].vector, threads // 32

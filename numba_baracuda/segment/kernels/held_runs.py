@@ -44,7 +44,7 @@ def run_folder_of(gradient: str, value: str, vector: int, rows: int, shared: boo
     fold_about_pivots: Any = pivot_folder_of(grad.fold, value, vector, rows, spread, grad.from_terms) if about_pivots else None
     begin_run, close_shared, finish_states = open_run.begin, open_run.close_shared, fold.finish_states
     run_scalars, scalars, results, results_size = open_run.scalars, fold.scalars, grad.results, vector * grad.results
-    prepare, put = vjp_parts_of(gradient, value)[0], state_accessors(4)[1]
+    prepare, put = vjp_parts_of(gradient, value).prepare, state_accessors(4)[1]
     has_g, has_y, swapped = len(grad.segments) > 0, len(grad.segments) > 1, grad.over[0] != grad.rows[0]
 
     @jit.device
@@ -91,7 +91,7 @@ def far_storer_of(gradient: str, value: str, vector: int, rows: int) -> Any:
 
     Columns and ``given`` as in :func:`run_folder_of`. Stores zeros unless the segment is ``known``.
     """
-    element, grad, apply, get = jit.SCALARS[value], GRADIENTS[gradient], vjp_parts_of(gradient, value)[1], state_accessors(4)[0]
+    element, grad, apply, get = jit.SCALARS[value], GRADIENTS[gradient], vjp_parts_of(gradient, value).apply, state_accessors(4)[0]
     load, store, has_w, size = LOAD_ONCE[vector], STORE_STREAM[vector], len(grad.rows) > 1, rows * vector
 
     @jit.device
@@ -124,7 +124,7 @@ def held_given_of(gradient: str, value: str, vector: int, unit: int, threads: in
     ``output[base]`` on, ``unit`` at a time, which are elements of one row. ``runs`` has the number of the run of each row of ``pitch`` elements, or
     ``NO_RUN``, whose elements are zeros; ``reciprocal``: :func:`~..tiling.half_reciprocal_of` them.
     """
-    element, wide, apply, has_w = jit.SCALARS[value], accumulator_type(value), vjp_parts_of(gradient, value)[1], len(GRADIENTS[gradient].rows) > 1
+    element, wide, apply, has_w = jit.SCALARS[value], accumulator_type(value), vjp_parts_of(gradient, value).apply, len(GRADIENTS[gradient].rows) > 1
     used, width = GRADIENTS[gradient].given, min(unit, 128 // accumulator_type(value).bitwidth)
     count_used, size, get = len(used), 4 * unit, state_accessors(4)[0]
     load, load_given, store = LOAD_SHARED[unit], LOAD_SHARED[width], STORE_STREAM[unit]

@@ -155,7 +155,7 @@ def replacer_of(gradient: str, value: str, vector: int, rows: int, spread: bool)
     segment is ``known``. Columns are as in :func:`pivot_folder_of`. Rows are ``row_step`` elements apart; a lane loads ``rows`` before it uses the
     first.
     """
-    element, apply, get = jit.SCALARS[value], vjp_parts_of(gradient, value)[1], state_accessors(4)[0]
+    element, apply, get = jit.SCALARS[value], vjp_parts_of(gradient, value).apply, state_accessors(4)[0]
     (load, store), has_w, size = _columns_of(vector, spread), len(GRADIENTS[gradient].rows) > 1, rows * vector
 
     @jit.device

@@ -38,7 +38,8 @@ def broadcast_runs(
     * ``pieces``: columns / ``vector``, at most the threads of a block
     """
     element, index_type, wide = jit.SCALARS[value], jit.SCALARS[index], accumulator_type(value)
-    unsigned, grad, given_to, apply = jit.SCALARS["u" + index[1:]], GRADIENTS[gradient], given_of(gradient, value), vjp_parts_of(gradient, value)[2]
+    unsigned, grad = jit.SCALARS["u" + index[1:]], GRADIENTS[gradient]
+    given_to, apply = given_of(gradient, value), vjp_parts_of(gradient, value).apply_wide
     has_x, has_w, has_g, has_y = len(grad.rows) > 0, len(grad.rows) > 1, len(grad.segments) > 0, len(grad.segments) > 1
     load, load_once, load_id = LOAD_STREAM[vector], LOAD_ONCE[vector], LOAD_ONCE[1]
     pack, store_pairs, pairs_size = getattr(bits, f"f32x2_to_{value}x2"), STORE_STREAM[vector // 2], items_per_thread * vector // 2

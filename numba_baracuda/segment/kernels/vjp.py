@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...algebra.gradients import GRADIENTS
 from ...kernels.elements import accumulator_type, conversions_of, inverse_of, is_normal_of, of_type, position_code_of
 from ...runtime import jit
 
 
-@functools.cache
-def vjp_parts_of(gradient: str, value: str) -> tuple[Any, Any, Any]:
-    """``prepare(g, y, at, p, q)``, ``apply(x, w, at, row, given)`` and ``apply_wide``.
+class VjpParts(NamedTuple):
+    """Device functions of a gradient on one element type, of which all elements are.
 
-    The first makes what all elements of a segment's column are given, from ``g[at]`` and ``y[at]``; the second an element of the output, from
-    ``x[at]``, ``w[at]`` and the row's position. All elements are of the element type. The third is the second before it rounds.
+    * ``prepare(g, y, at, p, q)``: what all elements of a segment's column are given, from ``g[at]`` and ``y[at]``
+    * ``apply(x, w, at, row, given)``: an element of the output, from ``x[at]``, ``w[at]`` and the row's position
+    * ``apply_wide``: the same before it is rounded
     """
+
+    prepare: Any
+    apply: Any
+    apply_wide: Any
+
+
+@functools.cache
+def vjp_parts_of(gradient: str, value: str) -> VjpParts:
+    """The one :class:`VjpParts` for these."""
     grad, wide = GRADIENTS[gradient], accumulator_type(value)
     (widen, narrow), position_code, scaled_inverse, inverts = conversions_of(value), position_code_of(value), inverse_of(value), grad.inverts
     vjp, prepare_wide = jit.device(of_type(grad.vjp, wide)), jit.device(of_type(grad.prepare, wide))
@@ -49,17 +58,17 @@ def vjp_parts_of(gradient: str, value: str) -> tuple[Any, Any, Any]:
     def apply(x: Any, w: Any, at: Any, row: Any, given: Any) -> Any:
         return narrow(apply_wide(x, w, at, row, given))
 
-    return prepare, apply, apply_wide
+    return VjpParts(prepare, apply, apply_wide)
 
 
 @functools.cache
 def given_of(gradient: str, value: str, normal: bool = False) -> Any:
-    """``given(g, y, at, batch_folded, folded, folded_index)``: what the elements of a segment's column are given, see :func:`vjp_parts_of`.
+    """``given(g, y, at, batch_folded, folded, folded_index)``: what the elements of a segment's column are given, see :class:`VjpParts`.
 
     p and q are contiguous: from ``batch_folded[at · results]`` on, or, for a guarded gradient, from ``folded[folded_index]`` on and only where y is
     not a normal number; a ``normal`` function takes every y for one.
     """
-    grad, wide, prepare = GRADIENTS[gradient], accumulator_type(value), vjp_parts_of(gradient, value)[0]
+    grad, wide, prepare = GRADIENTS[gradient], accumulator_type(value), vjp_parts_of(gradient, value).prepare
     widen, is_normal, guarded, results = conversions_of(value)[0], is_normal_of(value), grad.guarded, grad.results
 
     @jit.device
@@ -84,7 +93,7 @@ def element_vjp_of(gradient: str, value: str, normal: bool = False) -> Any:
 
     The vjp gets ``x[at]``, ``w[at]``, ``g[at]``, ``y[at]``, which are of the element type, the row's position, and p and q as :func:`given_of` does.
     """
-    given, apply = given_of(gradient, value, normal), vjp_parts_of(gradient, value)[1]
+    given, apply = given_of(gradient, value, normal), vjp_parts_of(gradient, value).apply
 
     @jit.device
     def element_vjp(x: Any, w: Any, g: Any, y: Any, at: Any, batch_folded: Any, folded: Any, folded_index: Any, row: Any) -> Any:
