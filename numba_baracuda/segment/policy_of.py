@@ -115,10 +115,10 @@ def fold_apart(value: str, monoid: KernelMonoid) -> range:
 
 def fold_tiles(
     target: Target, value: str, index: str, vector: int, monoid: KernelMonoid, *, dims: int = 1, permuted: bool = False, paired: bool = False,
-    apart: bool = False, mixed: bool = False, long: bool = False,
+    apart: bool = False,
 ) -> FoldTiles:  # fmt: skip
     """The policy for rows of ``dims`` axes, of which a thread takes ``vector`` columns, as a vector or ``apart``. Rows are ``permuted`` or not;
-    ``paired`` rows are of two operands. Segments are ``long`` in the mean, or so short that they may be ``mixed``, long and short ones, or neither.
+    ``paired`` rows are of two operands.
 
     With 16-byte vectors 5 blocks are resident, or 4 where wide rows are permuted, or their result is more than the state. With states of several
     scalars, with halves and with columns apart, registers set the number; with several axes it is 4. For a user's monoid the compiler decides.
@@ -151,7 +151,7 @@ def fold_tiles(
         blocks = TILES.left(wide_states=wide, permutation=permuted, lift=monoid.lifts, finish=monoid.finishes, beyond_sm_90=_beyond(target))
     plan = tuned(FoldTiles(items_per_thread=items, min_blocks_per_multiprocessor=blocks))
     most = plan.max_halves_tile_rows if element.itemsize == 2 and not permuted else plan.max_tile_rows
-    return replace(plan, max_tile_rows=most // 2 if mixed else 2 * most if long else most)
+    return replace(plan, max_tile_rows=most)
 
 
 def fold_staged(value: str, vector: int, monoid: KernelMonoid, apart: bool) -> FoldStaged:

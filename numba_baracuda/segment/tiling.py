@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from ..core.axes import ceil_div, power_of_two
 from ..core.dtypes import BY_NAME
 from ..core.policy import tuned
-from ..core.sizes import greatest, plain
+from ..core.sizes import greatest, least, plain
 from .policy import (
     BoundShortSegments,
     BroadcastToRows,
@@ -83,18 +83,18 @@ class Tiling:
         usual = even(policy.max_tile_rows)
         if not short_state_bytes or rows * columns * itemsize > usual.tile * policy.run_bytes:
             return usual
-        least = ceil_div(policy.carry_rows * short_state_bytes, itemsize * shape.groups)
-        return even(min(policy.max_tile_rows, max(policy.short_tile_rows, least)))
+        fewest = ceil_div(policy.carry_rows * short_state_bytes, itemsize * shape.groups)
+        return even(least(policy.max_tile_rows, max(policy.short_tile_rows, fewest)))
 
     @staticmethod
-    def most_entries(policy: FoldTiles, rows: int, multiprocessors: int, short: bool = False, mixed: bool = False) -> int:
+    def most_entries(policy: FoldTiles, rows: int, multiprocessors: int, halves: int = 2, short: bool = False) -> int:
         """The most carries of a fold, whatever the layout of its rows: of every tile a carry at each end.
 
-        ``short``: whether runs may be short; ``mixed``: whether segments may be long and short ones.
+        Tiles have so many ``halves`` of the usual longest ones; ``short``: whether runs may be short.
         """
-        tile = policy.max_tile_rows // 2 if mixed else policy.max_tile_rows
+        tile = policy.max_tile_rows // 2 * halves
         if short:
-            tile = min(tile, policy.short_tile_rows)
+            tile = least(tile, policy.short_tile_rows)
         full = ceil_div(rows, tile) + policy.max_blocks_per_multiprocessor * multiprocessors
         return 2 * min(ceil_div(rows, FoldTiles.items_per_thread), full)
 

@@ -215,7 +215,7 @@ def test_tiles_by_the_length_of_segments(op: str, element: str, differ: bool, co
     counts = rows // plan.long_segment_rows, rows // plan.mixed_segment_rows, rows // plan.mixed_segment_rows + 1
     long, usual, mixed = (_launches(f"segment_{op}", columns, rows=rows, segments=each, element=element)[0].arguments for each in counts)
     assert (int(long["tile"]) > 1.5 * int(usual["tile"]) > 2 * int(mixed["tile"])) == differ
-    assert 2 * mixed["row_blocks"] <= Tiling.most_entries(plan, rows, CARD.multiprocessors, mixed=True)
+    assert 2 * mixed["row_blocks"] <= Tiling.most_entries(plan, rows, CARD.multiprocessors, halves=1)
 
 
 @pytest.mark.parametrize(

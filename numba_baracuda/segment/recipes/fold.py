@@ -10,7 +10,7 @@ from ...core.axes import ceil_div
 from ...core.dtypes import BY_NAME
 from ...core.op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Step, Target, fresh_first
 from ...core.policy import constants, tuned
-from ...core.sizes import plain
+from ...core.sizes import least, plain
 from .. import policy, policy_of
 from ..staged_tiling import staged_bytes, staged_columns, staged_rows
 from ..statuses import early_blocks
@@ -112,14 +112,20 @@ def _varies(descriptor: SegmentDescriptor, monoid: KernelMonoid) -> bool:
     return monoid.heavy or BY_NAME[descriptor.element].itemsize == 2
 
 
-def _mixed(descriptor: SegmentDescriptor) -> bool:
-    """Whether segments have so few rows in the mean that long and short ones may be mixed."""
-    return descriptor.num_inputs < tuned(policy.FoldTiles()).mixed_segment_rows * descriptor.num_segments
+def _tile_halves(descriptor: SegmentDescriptor, monoid: KernelMonoid, longest: int = 4) -> int:
+    """How many halves of the usual longest tile of rows in order a tile has at most, by arithmetic, which any sizes share: 2, or, where it varies, 1
+    if segments have so few rows in the mean that long and short ones may be mixed, and ``longest`` if they are long.
+    """
+    if not _varies(descriptor, monoid):
+        return 2
+    plan, n, segments = tuned(policy.FoldTiles()), descriptor.num_inputs, descriptor.num_segments
+    halves: int = 1 + least(1, n // (plan.mixed_segment_rows * segments))
+    return halves + (longest - 2) * least(1, n // (plan.long_segment_rows * segments)) if longest > 2 else halves
 
 
 def _most_entries(descriptor: SegmentDescriptor, target: Target, monoid: KernelMonoid) -> int:
-    plan, short, mixed = tuned(policy.FoldTiles()), _short(descriptor), _varies(descriptor, monoid) and _mixed(descriptor)
-    return Tiling.most_entries(plan, descriptor.num_inputs, target.multiprocessors, short, mixed)
+    plan, halves = tuned(policy.FoldTiles()), _tile_halves(descriptor, monoid, longest=2)
+    return Tiling.most_entries(plan, descriptor.num_inputs, target.multiprocessors, halves, _short(descriptor))
 
 
 def _launch(tiling: Tiling, descriptor: SegmentDescriptor, fold: SegmentFold) -> tuple[int, int, int]:
@@ -157,12 +163,11 @@ def _tiles(descriptor: SegmentDescriptor, target: Target, rows: Rows, fold: Segm
         rows.vector = min(rows.vector, usual.heavy_halves)
     if fold.guarded:
         rows.vector = min(rows.vector, usual.guarded_columns)
-    varies = order.row_index == "" and _varies(descriptor, monoid)
-    mixed = varies and _mixed(descriptor)
     plan = policy_of.fold_tiles(
-        target, value, order.index, rows.vector, monoid, dims=rows.dims, permuted=order.row_index != "", paired=fold.other is not None,
-        apart=apart, mixed=mixed, long=varies and not mixed and descriptor.num_inputs >= usual.long_segment_rows * descriptor.num_segments,
+        target, value, order.index, rows.vector, monoid, dims=rows.dims, permuted=order.row_index != "", paired=fold.other is not None, apart=apart,
     )  # fmt: skip
+    if order.row_index == "":
+        plan = replace(plan, max_tile_rows=plan.max_tile_rows // 2 * _tile_halves(descriptor, monoid))
     state_bytes = monoid.width * BY_NAME[fold.state_of(value)].itemsize if _short(descriptor) else 0
     tiling = Tiling.of(plan, descriptor.num_inputs, rows.columns, rows.vector, BY_NAME[value].itemsize, target.multiprocessors, state_bytes)
     status = status_slot(descriptor.num_inputs, tiling.row_blocks, tiling.chunks * tiling.lanes, rows.vector, monoid, fold.state_of(value))
