@@ -174,7 +174,7 @@ class FoldAndBroadcastShort(Policy):
     max_segment_rows: float = 24.0  #: with more rows for each segment in the mean, a fold and a broadcast are faster
     #: The same about a pivot that rows choose: in longer segments less is won than is lost where one turns out to be too long.
     max_pivoted_rows: float = 8.0
-    #: With an id of so many rows, or half as many, other launches do the work; a block reads so many rows before and behind its own.
+    #: With an id of so many rows, or half as many, other launches do the work; a block reads so many rows before and behind its own. A warp has more.
     long_rows: int = multiple(128, 16)
     max_tile_steps: int = 8  #: times that a block takes as many rows as its threads have, at most: blocks that do nothing take time, too
     grid_blocks_per_multiprocessor: int = 24  #: blocks that there are before one takes as many several times

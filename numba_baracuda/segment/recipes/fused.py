@@ -49,7 +49,7 @@ def fold_and_broadcast(
         **dict(zip(("x", "w", "g", "y"), operands, strict=True)), "ids": order.ids, "guard": LONG.name, "output": output, "rows": n,
         "columns": columns, "segments": segments, "correction": taken(descriptor, monoid_of(gradient.fold)),
     }  # fmt: skip
-    ways = (_short, _held, _staged) if _in_place(descriptor, gradient) else (_short, _staged, _held)
+    ways = (_in_registers, _held, _staged) if _in_place(descriptor, gradient) else (_in_registers, _staged, _held)
     made = next(filter(None, (way(descriptor, target, gradient, order, dict(arguments)) for way in ways)), None)
     return [Clear(LONG.name, fresh=True), _looking(made[0], n, made[1], target)] if made else []
 
@@ -68,7 +68,9 @@ def _in_place(descriptor: SegmentDescriptor, gradient: Gradient) -> bool:
     return monoid_of(gradient.fold).choose_pivot is not None and itemsize <= 4 and (odd or itemsize == 2)
 
 
-def _short(descriptor: SegmentDescriptor, target: Target, gradient: Gradient, order: Order, arguments: dict[str, Any]) -> tuple[Launch, int] | None:
+def _in_registers(
+    descriptor: SegmentDescriptor, target: Target, gradient: Gradient, order: Order, arguments: dict[str, Any]
+) -> tuple[Launch, int] | None:  # fmt: skip
     """The launch of rows of few bytes that threads have in registers, and half the rows that an id may have; None for others.
 
     A fold about a pivot that is chosen is for single elements of up to 4 bytes: it walks its rows twice.
