@@ -133,7 +133,7 @@ def fold(
             once if at_once else contextlib.nullcontext(), narrow_stages, combined, back,
             contextlib.nullcontext() if together else using(FoldThenBroadcast, max_bytes=1), kept,
             using(
-                FoldAndBroadcastShort, threads_per_block=64, items_per_thread=registers or 8, long_rows=16, grid_blocks_per_multiprocessor=1,
+                FoldAndBroadcastShort, threads_per_block=64, items_per_thread=registers or 8, long_rows=48, grid_blocks_per_multiprocessor=1,
                 max_segment_rows=1e9 if registers else 0.0, max_pivoted_rows=1e9 if registers else 0.0,
             ),
         ):  # fmt: skip
@@ -500,20 +500,21 @@ fold("softmax in stages, heads in several warps", "segment_softmax", "broadcast"
 sample = Sample("staged at once, ties", 150, (6,), 40, samples.runs)
 fold("shares of ties in stages", "segment_max_backward", "broadcast", sample, at_once=1, narrow_stage=700, ties="even")
 fold("softmax in stages, ids not in order", "segment_softmax", "broadcast", sample, at_once=1, narrow_stage=700, disordered=True)
-# a block of 64 threads stores 480 rows at a time, and reads 16 before and behind them; there are none for sums about means
+# a block of 64 threads stores 416 rows at a time, and reads 48 before and behind them; runs of up to 24 rows are never too long
+SHORT = runs_of(*[3, 1, 24, 7, 0, 13, 2] * 24, 3)
 for columns, element, index, stem in (
     (1, "f32", "i32", "softmax"), (1, "bf16", "i64", "softmax_backward"), (2, "f32", "i32", "softmax_backward"), (1, "f16", "i32", "softmax"),
     (2, "bf16", "i32", "log_softmax_backward"), (1, "f32", "i64", "log_softmax"), (1, "f64", "i64", "log_softmax_backward"),
 ):  # fmt: skip
-    for name, ids in (("runs", samples.runs), ("outside", samples.outside), ("a long one", samples.around_a_long_one)):
+    for name, ids in (("runs", SHORT), ("outside", samples.outside), ("a long one", samples.around_a_long_one)):
         sample = Sample(f"registers {columns} {name}", 1203, (columns,), 260, ids, element, index)
         fold(f"{stem} of {columns} columns of {element} in registers, {name}", f"segment_{stem}", "broadcast", sample, at_once=1, registers=8)
 for name, lengths in (
-    ("full blocks", [16] * 60), ("one more", [15] * 64 + [1]), ("one row", [1]), ("rows of threads", [8] * 100), ("gaps", [3, 0, 1, 12] * 70),
+    ("full blocks", [16] * 52), ("one more", [15, 17] * 26 + [1]), ("one row", [1]), ("rows of threads", [8] * 100), ("gaps", [3, 0, 1, 12] * 70),
 ):  # fmt: skip
     sample = Sample(f"registers, {name}", sum(lengths), (1,), len(lengths), runs_of(*lengths))
     fold(f"softmax in registers, {name}", "segment_softmax", "broadcast", sample, at_once=1, registers=8)
-sample = Sample("registers, ties", 700, (1,), 140, samples.runs)
+sample = Sample("registers, disorder", 700, (1,), 140, samples.anywhere)
 fold("softmax in registers, ids not in order", "segment_softmax", "broadcast", sample, at_once=1, registers=8, disordered=True)
 for stem in ("softmax", "std_backward"):
     sample = Sample("at once, one", 130, (8,), 5, samples.all_are(3))

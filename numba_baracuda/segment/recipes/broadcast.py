@@ -289,8 +289,6 @@ def flat_broadcast(
         policy = replace(policy, tile_elements=policy.guarded_tiles * policy.tile_elements)
     tile = broadcast_tile(policy, elements, vector, target.multiprocessors)
     tile_rows = rows_met(tile, columns)
-    del arguments["permutation"]
-    arguments |= {
-        "rows": descriptor.num_inputs, "columns": columns, "tile": tile, "tile_rows": tile_rows, "reciprocal": reciprocal_of(columns),
-    }  # fmt: skip
-    return Launch(spec, flat_launch(elements, tile, tile_rows, policy.threads_per_block, policy.ids_per_thread), arguments)
+    given = {name: arguments[name] for name in arguments if name != "permutation"}
+    given |= {"rows": descriptor.num_inputs, "columns": columns, "tile": tile, "tile_rows": tile_rows, "reciprocal": reciprocal_of(columns)}
+    return Launch(spec, flat_launch(elements, tile, tile_rows, policy.threads_per_block, policy.ids_per_thread), given)

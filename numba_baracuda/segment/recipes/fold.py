@@ -112,19 +112,20 @@ def _varies(descriptor: SegmentDescriptor, monoid: KernelMonoid) -> bool:
     return monoid.heavy or BY_NAME[descriptor.element].itemsize == 2
 
 
-def _tile_halves(descriptor: SegmentDescriptor, monoid: KernelMonoid, longest: int = 4) -> int:
+def _tile_halves(descriptor: SegmentDescriptor, monoid: KernelMonoid) -> int:
     """How many halves of the usual longest tile of rows in order a tile has at most, by arithmetic, which any sizes share: 2, or, where it varies, 1
-    if segments have so few rows in the mean that long and short ones may be mixed, and ``longest`` if they are long.
+    if segments have so few rows in the mean that long and short ones may be mixed, and 4 if they are long.
     """
     if not _varies(descriptor, monoid):
         return 2
     plan, n, segments = tuned(policy.FoldTiles()), descriptor.num_inputs, descriptor.num_segments
-    halves: int = 1 + least(1, n // (plan.mixed_segment_rows * segments))
-    return halves + (longest - 2) * least(1, n // (plan.long_segment_rows * segments)) if longest > 2 else halves
+    halves: int = 1 + least(1, n // (plan.mixed_segment_rows * segments)) + 2 * least(1, n // (plan.long_segment_rows * segments))
+    return halves
 
 
 def _most_entries(descriptor: SegmentDescriptor, target: Target, monoid: KernelMonoid) -> int:
-    plan, halves = tuned(policy.FoldTiles()), _tile_halves(descriptor, monoid, longest=2)
+    # permuted rows have usual tiles
+    plan, halves = tuned(policy.FoldTiles()), least(2, _tile_halves(descriptor, monoid))
     return Tiling.most_entries(plan, descriptor.num_inputs, target.multiprocessors, halves, _short(descriptor))
 
 

@@ -49,8 +49,9 @@ def fold_and_broadcast(
         **dict(zip(("x", "w", "g", "y"), operands, strict=True)), "ids": order.ids, "guard": LONG.name, "output": output, "rows": n,
         "columns": columns, "segments": segments, "correction": taken(descriptor, monoid_of(gradient.fold)),
     }  # fmt: skip
-    ways = (_in_registers, _held, _staged) if _in_place(descriptor, gradient) else (_in_registers, _staged, _held)
-    made = next(filter(None, (way(descriptor, target, gradient, order, dict(arguments)) for way in ways)), None)
+    several = (_held, _staged) if _in_place(descriptor, gradient) else (_staged, _held)
+    ways = (_in_registers, *(several if columns > 1 else ()))
+    made = next(filter(None, (way(descriptor, target, gradient, order, arguments) for way in ways)), None)
     return [Clear(LONG.name, fresh=True), _looking(made[0], n, made[1], target)] if made else []
 
 
@@ -132,7 +133,7 @@ def _staged(descriptor: SegmentDescriptor, target: Target, gradient: Gradient, o
     n, segments, columns = descriptor.num_inputs, descriptor.num_segments, plain(descriptor.embedding_dim)
     row_bytes, id_bytes = plain(descriptor.row_size) * len(gradient.rows), BY_NAME[order.index].itemsize
     narrowest = plan.min_row_bytes * len(gradient.rows)
-    if not order.packed or columns == 1 or row_bytes < narrowest or n < plan.min_segment_rows * segments or n > plan.max_segment_rows * segments:
+    if not order.packed or row_bytes < narrowest or n < plan.min_segment_rows * segments or n > plan.max_segment_rows * segments:
         return None
     if row_bytes > plan.max_row_bytes:
         if row_bytes > plan.odd_row_bytes or vector_for(value.itemsize, columns) > 1:

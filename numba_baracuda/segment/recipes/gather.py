@@ -97,7 +97,7 @@ def _copy(
             scalars = {"rows": n, "segments": segments, "source_row": rows.steps[0]}
             return elements("gather_elements", n, {**pointers, **scalars}, **common)
         if along and order.step == 1 and count_type == "" and rows.is_contiguous(0) and is_flat(descriptor, GRADIENTS["sum"], {}):
-            given = {"ids": order.ids, "g": pointers["source"], "output": pointers["output"], "segments": segments, "permutation": NULL}
+            given = {"ids": order.ids, "g": pointers["source"], "output": pointers["output"], "segments": segments}
             given |= dict.fromkeys(("x", "w", "y", "folded", "guard"), NULL)
             sums = {"gradient": "sum", "value": value.name, "index": index.name, "paired": False, "guarded": False}
             return flat_broadcast(descriptor, target, GRADIENTS["sum"], rows, given, sums)
