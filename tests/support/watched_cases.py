@@ -514,6 +514,8 @@ for name, lengths in (
 ):  # fmt: skip
     sample = Sample(f"registers, {name}", sum(lengths), (1,), len(lengths), runs_of(*lengths))
     fold(f"softmax in registers, {name}", "segment_softmax", "broadcast", sample, at_once=1, registers=8)
+sample = Sample("registers, many blocks", 5000, (1,), 900, samples.around_a_long_one)
+fold("softmax in registers, a long one found late", "segment_softmax", "broadcast", sample, at_once=1, registers=8)
 sample = Sample("registers, disorder", 700, (1,), 140, samples.anywhere)
 fold("softmax in registers, ids not in order", "segment_softmax", "broadcast", sample, at_once=1, registers=8, disordered=True)
 for stem in ("softmax", "std_backward"):

@@ -6,11 +6,13 @@ from typing import Any
 from numba import cuda
 from numba.cuda.types import int32, int64
 
+from ...algebra import SUM, Monoid
 from ...algebra.gradients import GRADIENTS
 from ...core.dtypes import BY_NAME
 from ...device.build import opaque
 from ...device.order import load_relaxed, start_number
 from ...device.vector import LOAD_STREAM, STORE_STREAM
+from ...device.warp import segmented_scan_of, states_of
 from ...kernels.batch import state_accessors, typed_monoid
 from ...kernels.elements import accumulator_type, conversions_of
 from ...runtime import jit
@@ -22,26 +24,24 @@ from .vjp import vjp_parts_of
 
 
 @functools.cache
-def run_totals_of(combine: Any, share: int, threads: int) -> Any:
-    """``totals(values, heads, headed, identity, tails, ends)``: each of a thread's ``share`` values becomes what ``combine`` makes of its run.
+def run_totals_of(monoid: Monoid, kind: Any, share: int, threads: int) -> Any:
+    """``totals(values, heads, headed, tails, ends)``: each of a thread's ``share`` values becomes what the monoid, of one scalar, makes of its run.
 
     All threads of the block call it, with rows that follow one another. Bit u of ``heads`` is set where a run begins at row u; ``headed`` are the
     lanes of the warp that have some. A segmented scan over the lanes and a step over the warps carry runs on, so a run has rows of two neighbouring
     warps at most; the thread in which it ends gives its total to the others. ``tails`` and ``ends`` are shared memory, an element for each warp. What
     runs are that have rows outside the block is undefined.
     """
-    warps = threads // 32
+    warps, states = threads // 32, states_of(monoid, (kind,))
+    identity, combine, scan = states.identity, states.combine, segmented_scan_of(states, 32)
 
     @jit.device
-    def totals(values: Any, heads: Any, headed: Any, identity: Any, tails: Any, ends: Any) -> None:
-        lane, warp, tail = int32(cuda.laneid), int32(cuda.threadIdx.x >> 5), identity
+    def totals(values: Any, heads: Any, headed: Any, tails: Any, ends: Any) -> None:
+        lane, warp, tail = int32(cuda.laneid), int32(cuda.threadIdx.x >> 5), identity()
         for u in range(share):
             tail = values[u] if heads >> u & 1 else combine(tail, values[u])
         upto, later = int32(headed & int32((2 << lane) - 1)), int32(headed & int32(-2 << lane))
-        start = int32(max(int32(31 - cuda.clz(upto)), int32(0)))
-        for step in range(5):
-            below = cuda.shfl_up_sync(-1, tail, 1 << step)
-            tail = combine(below, tail) if int32(lane - (1 << step)) >= start else tail
+        tail = scan(tail, int32(lane - max(int32(31 - cuda.clz(upto)), int32(0))))
         if lane == 31:
             tails[warp] = tail
         cuda.syncthreads()
@@ -75,10 +75,10 @@ def states_folder_of(monoid: str, value: str, share: int, threads: int) -> Any:
     :func:`run_totals_of`. A state is one scalar, or a pivot that the elements choose, and the sum about it.
     """
     typed, kind, widen = typed_monoid(monoid, value), accumulator_type(value), conversions_of(value)[0]
-    lift, settle, paired, first = jit.device(typed.lift), jit.device(typed.settle), typed.pairs, kind(typed.identity[0])
-    put, pivoted = state_accessors(2)[1], typed.choose_pivot is not None
-    combine_all = run_totals_of(jit.device(typed.choose_pivot if pivoted else typed.combine), share, threads)
-    add_up = run_totals_of(jit.device(lambda a, b: a + b), share, threads)
+    lift, settle, paired = jit.device(typed.lift), jit.device(typed.settle), typed.pairs
+    put, choose, pivoted = state_accessors(2)[1], typed.choose_pivot, typed.choose_pivot is not None
+    combine_all = run_totals_of(typed if choose is None else Monoid("pivot", typed.identity[:1], choose), kind, share, threads)
+    add_up = run_totals_of(SUM, kind, share, threads)
     terms: Any = jit.device(typed.pivot_terms) if pivoted else None
 
     @jit.device
@@ -87,17 +87,17 @@ def states_folder_of(monoid: str, value: str, share: int, threads: int) -> Any:
             pivots, sums = cuda.local.array(share, kind), cuda.local.array(share, kind)
             for u in range(share):
                 pivots[u] = widen(batch[at + u * step])
-            combine_all(pivots, heads, headed, first, tails, ends)
+            combine_all(pivots, heads, headed, tails, ends)
             for u in range(share):
                 settled, scale = settle(pivots[u], kind(1))
                 sums[u] = terms(widen(batch[at + u * step]), settled, scale)[0]
-            add_up(sums, heads, headed, kind(0), tails, ends)
+            add_up(sums, heads, headed, tails, ends)
             for u in range(share):
                 put(states, 2 * u, 1, (pivots[u], sums[u]))
         else:
             for u in range(share):
                 states[u] = lift(widen(batch[at + u * step]), widen(others[at + u * step]) if paired else kind(1), kind(1))
-            combine_all(states, heads, headed, first, tails, ends)
+            combine_all(states, heads, headed, tails, ends)
 
     return fold
 
