@@ -21,6 +21,7 @@ from .row_policy import FactorRows as FactorRows
 from .row_policy import FoldAndBroadcast as FoldAndBroadcast
 from .row_policy import FoldAndBroadcastShort as FoldAndBroadcastShort
 from .row_policy import FoldAndBroadcastStaged as FoldAndBroadcastStaged
+from .row_policy import FoldAndBroadcastWide as FoldAndBroadcastWide
 from .row_policy import FoldThenBroadcast as FoldThenBroadcast
 from .row_policy import GatherFlat as GatherFlat
 from .row_policy import GatherMeans as GatherMeans
@@ -108,7 +109,8 @@ class FoldTiles(Policy):
     long_segment_rows: int = 128
     #: With fewer, some segment may have most rows, and others runs of one row, which take longer than other rows: such tiles are half as long, so
     #: that blocks come in several waves and end together.
-    mixed_segment_rows: int = 8
+    mixed_segment_rows: int = 32
+    mixed_wide_rows: int = 8  #: the same with states of several scalars that are no extremes, of elements that are no halves: their blocks end later
     #: The same where runs may be short, each of which takes as long as many rows: a few longer tiles of them would end long after all others.
     short_tile_rows: int = multiple(64, 16)
     short_segment_rows: int = 3  #: with fewer rows for each segment in the mean, runs may be short; with four, shorter tiles took 13 % longer
@@ -194,6 +196,7 @@ class FoldGaps(Policy):
     """Empty segments between two rows, in every fold over sorted ids."""
 
     items_per_thread: int = fixed(64)  #: segments of a gap that one thread fills; blocks of their own fill longer gaps
+    warps: int = fixed(256)  #: warps that share longer gaps, 32 pieces for each warp at most: the blocks are so few that they may begin first
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from .policy import (
     FoldAndBroadcast,
     FoldAndBroadcastShort,
     FoldAndBroadcastStaged,
+    FoldAndBroadcastWide,
     FoldCarries,
     FoldNarrow,
     FoldRanges,
@@ -180,11 +181,13 @@ def fold_and_broadcast(target: Target, value: str, monoid: KernelMonoid, in_plac
     )  # fmt: skip
 
 
-def fold_and_broadcast_staged(target: Target, value: str, monoid: KernelMonoid) -> FoldAndBroadcastStaged:
-    """The policy: with sums about a pivot fewer blocks are resident, and a thread has fewer columns; with elements of 8 bytes it has one."""
-    wide = BY_NAME[value].itemsize == 8
-    columns, blocks = (1, 0) if wide else (2, 4) if monoid.any_pivot else (3, 5)
-    return tuned(FoldAndBroadcastStaged(columns_per_thread=columns, min_blocks_per_multiprocessor=0 if _beyond(target) else blocks))
+def fold_and_broadcast_staged(target: Target, value: str, monoid: KernelMonoid, wide: bool) -> FoldAndBroadcastStaged:
+    """The policy: with sums about a pivot fewer blocks are resident, and a thread has fewer columns; with elements of 8 bytes it has one. Rows may be
+    ``wide``.
+    """
+    columns, blocks = (1, 0) if BY_NAME[value].itemsize == 8 else (2, 4) if monoid.any_pivot else (3, 5)
+    kind = FoldAndBroadcastWide if wide else FoldAndBroadcastStaged
+    return tuned(kind(columns_per_thread=columns, min_blocks_per_multiprocessor=0 if _beyond(target) else blocks))
 
 
 def fold_and_broadcast_short(target: Target, value: str, columns: int) -> FoldAndBroadcastShort:

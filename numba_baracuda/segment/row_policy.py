@@ -136,7 +136,7 @@ class FoldAndBroadcast(Policy):
     wanted_halves_segments: int = 6  #: ``wanted_segments`` of these
     narrow_halves_bytes: int = 64  #: ``narrow_row_bytes`` of these
     narrow_odd_bytes: int = 256  #: ``narrow_row_bytes`` of rows that are no vectors
-    min_odd_segment_rows: float = 5.0  #: with fewer of these for each segment in the mean, a fold and a broadcast do it
+    min_odd_segment_rows: float = 3.0  #: with fewer of these for each segment in the mean, blocks have all rows of a tile
     vector_bytes: int = chosen(8, 4, 8, 16)  #: of a vector of a thread at most
     min_blocks_per_multiprocessor: int = 0
     min_bytes: int = 32 << 20  #: of an operand: the launches that do nothing take some microseconds
@@ -161,6 +161,18 @@ class FoldAndBroadcastStaged(Policy):
     #: With an id of twice as many rows, or fewer but more than so many, other launches do the work; behind a tile is room for twice as many.
     long_rows: int = chosen(64, 16, 32, 64, 128)
     max_segment_rows: float = 24.0  #: with more rows for each segment in the mean, a fold and a broadcast are faster
+
+
+@dataclass(frozen=True)
+class FoldAndBroadcastWide(FoldAndBroadcastStaged):
+    """The same of rows that are no vectors, of more bytes than ``odd_row_bytes``, in short segments: the shorter, the less room behind a tile."""
+
+    min_segment_rows: float = 1.0
+    stage_bytes: int = 48 << 10
+    max_row_bytes: int = 2 << 10
+    long_rows: int = chosen(32, 16, 32)
+    short_segment_rows: float = 4.0  #: with so many rows for each segment in the mean, or fewer, ``long_rows`` are half as many
+    max_segment_rows: float = 10.0
 
 
 @dataclass(frozen=True)

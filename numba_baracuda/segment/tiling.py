@@ -31,6 +31,8 @@ from .policy import (
 THREADS = PerId.threads_per_block
 #: empty segments between two rows that the lane which finds them fills itself
 GAP = FoldGaps.items_per_thread
+#: warps among which all longer ones are shared out
+GAP_WARPS = FoldGaps.warps
 #: the same where a pass over ids finds offsets, and those that a warp fills
 LANE_GAP, WARP_GAP = BoundShortSegments.lane_gap, BoundShortSegments.warp_gap
 #: rows of a tile of a range, segments of a range, and threads that search for its first row together
@@ -265,8 +267,8 @@ def few_counted_launch(policy: CountFewIds, rows: int, segments: int, multiproce
 
 
 def gap_blocks(segments: int, threads: int) -> int:
-    """Blocks that look for long gaps, with one thread for every ``GAP`` segments."""
-    return ceil_div(ceil_div(segments, GAP), threads)
+    """Blocks that look for long gaps, of which a warp has up to 32 probes, one for every ``GAP`` segments: few where these are for few warps."""
+    return ceil_div(ceil_div(segments, GAP), threads // 32 * least(32, ceil_div(segments, GAP * GAP_WARPS)))
 
 
 def vector_for(itemsize: int, columns: int, *operands: tuple[int, tuple[int, ...]]) -> int:

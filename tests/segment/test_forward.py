@@ -22,7 +22,7 @@ from numba_baracuda.core.op import Op, Variant
 from numba_baracuda.plans.tuning import using
 from numba_baracuda.runtime import driver
 from numba_baracuda.segment.policy import FoldCarries, FoldTiles
-from numba_baracuda.segment.tiling import GAP, Tiling, carries_launch, carries_shape, vector_for
+from numba_baracuda.segment.tiling import GAP, GAP_WARPS, Tiling, carries_launch, carries_shape, vector_for
 
 MANY = 1000  #: multiprocessors with which blocks are as small as they get
 
@@ -80,6 +80,19 @@ def test_empty_segments(kind: Kind, op: Op, variant: Variant, empty: Any) -> Non
     ids = np.array([2, 2, 3, 5, 5, 5, 120])
     for sample in (Sample("holes", 7, (3,), 200, lambda rng, rows, segments: ids), Sample("nothing", 0, (3,), 70)):
         check(kind, op, variant, sample, samples.operands(op, sample), empty=empty)
+
+
+@pytest.mark.parametrize("columns", [1, 5])
+def test_long_gaps_are_shared_out(kind: Kind, columns: int) -> None:
+    """Of so many segments a warp looks for several pieces of gaps, of which some are found, and the last warp for fewer."""
+    segments = 2 * GAP * GAP_WARPS + 2 * GAP + 7
+    ids = np.array([3, GAP, segments // 2, segments // 2 + 5 * GAP, segments - 3 * GAP])
+    x = np.ones((len(ids), columns), np.float32)
+    wanted = np.zeros((segments, columns), np.float32)
+    wanted[ids] = 1
+    out = kind.array(np.full_like(wanted, 7))
+    nb.segment_sum(kind.array(x), kind.array(ids), segments, out=out)
+    np.testing.assert_array_equal(kind.numpy(out), wanted)
 
 
 @EVERY

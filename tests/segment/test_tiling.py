@@ -205,16 +205,20 @@ def _launches(
     return [each for each in chosen.recipe(row, descriptor, layouts, CARD).steps if isinstance(each, Launch)]
 
 
-@pytest.mark.parametrize(("op", "element", "differ"), [("var", "f32", True), ("sum", "bf16", True), ("var", "f64", True), ("sum", "f32", False)])
+@pytest.mark.parametrize(
+    ("op", "element", "mixed_rows"),
+    [("var", "f32", "mixed_wide_rows"), ("sum", "bf16", "mixed_segment_rows"), ("argmax", "f32", "mixed_segment_rows"), ("sum", "f32", "")],
+)
 @pytest.mark.parametrize("columns", [128, 1000])
-def test_tiles_by_the_length_of_segments(op: str, element: str, differ: bool, columns: int) -> None:
+def test_tiles_by_the_length_of_segments(op: str, element: str, mixed_rows: str, columns: int) -> None:
     """Tiles of halves, and with states of several scalars, are longer in long segments, and shorter where segments may be long and short ones; and
     the workspace has room for carries.
     """
     plan, rows = policy.FoldTiles(), 1 << 25
-    counts = rows // plan.long_segment_rows, rows // plan.mixed_segment_rows, rows // plan.mixed_segment_rows + 1
+    least_rows = getattr(plan, mixed_rows or "mixed_segment_rows")
+    counts = rows // plan.long_segment_rows, rows // least_rows, rows // least_rows + 1
     long, usual, mixed = (_launches(f"segment_{op}", columns, rows=rows, segments=each, element=element)[0].arguments for each in counts)
-    assert (int(long["tile"]) > 1.5 * int(usual["tile"]) > 2 * int(mixed["tile"])) == differ
+    assert (int(long["tile"]) > 1.5 * int(usual["tile"]) > 2 * int(mixed["tile"])) == bool(mixed_rows)
     assert 2 * mixed["row_blocks"] <= Tiling.most_entries(plan, rows, CARD.multiprocessors, halves=1)
 
 

@@ -445,8 +445,10 @@ KNOWN: dict[str, dict[str, str]] = {
             "a gap of no segments, or of fewer, has none to fill",
         "gap_filler.fill_long_gaps: guard: vector << bits < columns in while bits < 5 and vector << bits < columns:":
             "a warp with one row at a time stores the same",
-        "gap_filler.fill_long_gaps: guard: probe < segments in if probe < segments:":
+        "gap_filler.fill_long_gaps: guard: probe < segments in if cuda.laneid < probes and probe < segments:":
             "saves a search: behind the last segment there is no gap, which is looked at next",
+        "gap_filler.fill_long_gaps: guard: cuda.laneid < probes in if cuda.laneid < probes and probe < segments:":
+            "other lanes would have the probes of other warps, and store the same",
         "gap_filler.fill_long_gaps: guard: before < probe in if before < probe < after and (after - before - 1 > GAP or rows == 0):":
             "the search ends behind an id that is less than the probe, whatever the order of the ids",
         "gap_filler.fill_long_gaps: guard: probe < after in if before < probe < after and (after - before - 1 > GAP or rows == 0):":

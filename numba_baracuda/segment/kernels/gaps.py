@@ -12,7 +12,7 @@ from ...device.build import opaque
 from ...device.vector import STORE
 from ...kernels.elements import conversions_of, strided_offset_of
 from ...runtime import jit
-from ..tiling import GAP
+from ..tiling import GAP, GAP_WARPS
 from .columns import columns_storer
 from .common import clamp, first_at_least
 
@@ -89,8 +89,9 @@ def share_blocks(row_blocks: Any, number: Any) -> Any:
 
 @functools.cache
 def gap_filler(value: str, vector: int, dims: int, threads: int, store_vector: int = 0, many: bool = False) -> Any:
-    """``fill_long_gaps`` fills gaps of more than ``GAP`` segments: each of a block's ``threads`` looks at one segment whose id is a multiple of
-    ``GAP``.
+    """``fill_long_gaps`` fills gaps of more than ``GAP`` segments: some lanes of a warp look at one segment each, whose id is a multiple of ``GAP``.
+
+    They are as many as :func:`~..tiling.gap_blocks` has probes for. A block has ``threads``.
     """
     offset_of, write_empty = strided_offset_of(dims), blank_writer(value, vector, store_vector, many=many)
 
@@ -103,9 +104,10 @@ def gap_filler(value: str, vector: int, dims: int, threads: int, store_vector: i
         while bits < 5 and vector << bits < columns:
             bits, shift = int32(bits + 1), int32(shift - 1)
         lane, group, groups = int32(cuda.laneid & (1 << bits) - 1), int32(cuda.laneid >> bits), int32(1 << shift)
-        probe = (block * threads + cuda.threadIdx.x) * GAP
+        probes = min((segments + (GAP * GAP_WARPS - 1)) // (GAP * GAP_WARPS), int64(32))
+        probe = ((block * (threads // 32) + (cuda.threadIdx.x >> 5)) * probes + cuda.laneid) * GAP
         first, last = int64(0), int64(0)
-        if probe < segments:
+        if cuda.laneid < probes and probe < segments:
             row = first_at_least(ids, ids_step, 0, rows, probe)
             before = clamp(ids[(row - 1) * ids_step], segments) if row > 0 else int64(-1)
             after = clamp(ids[row * ids_step], segments) if row < rows else int64(segments)

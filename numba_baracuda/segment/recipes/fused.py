@@ -13,7 +13,7 @@ from ...core.op import NULL, Clear, Launch, Layout, Op, Slot, Step, Target
 from ...core.policy import constants, tuned
 from ...core.sizes import greatest, least, plain
 from .. import policy_of
-from ..policy import FoldAndBroadcast
+from ..policy import FoldAndBroadcast, FoldAndBroadcastStaged, FoldAndBroadcastWide
 from ..staged_tiling import held_bytes, held_rows, staged_runs_bytes, staged_runs_columns, staged_runs_rows
 from ..tiling import half_reciprocal_of, vector_for
 from .common import Rows, is_flat, kernel_spec, taken
@@ -128,17 +128,21 @@ def _held(descriptor: SegmentDescriptor, target: Target, gradient: Gradient, ord
 
 
 def _staged(descriptor: SegmentDescriptor, target: Target, gradient: Gradient, order: Order, arguments: dict[str, Any]) -> tuple[Launch, int] | None:
-    """The same of a block that has all rows of a tile, which are narrow, or no vectors and not wide; None where segments are long in the mean."""
-    plan, value = policy_of.fold_and_broadcast_staged(target, descriptor.element, monoid_of(gradient.fold)), BY_NAME[descriptor.element]
-    n, segments, columns = descriptor.num_inputs, descriptor.num_segments, plain(descriptor.embedding_dim)
+    """The same of a block that has all rows of a tile, which are narrow, or no vectors and not too wide; None where segments are long in the mean."""
+    value, n, segments, columns = BY_NAME[descriptor.element], descriptor.num_inputs, descriptor.num_segments, plain(descriptor.embedding_dim)
     row_bytes, id_bytes = plain(descriptor.row_size) * len(gradient.rows), BY_NAME[order.index].itemsize
+    odd = vector_for(value.itemsize, columns) == 1
+    wide = odd and row_bytes > tuned(FoldAndBroadcastStaged()).odd_row_bytes
+    plan = policy_of.fold_and_broadcast_staged(target, value.name, monoid_of(gradient.fold), wide)
     narrowest = plan.min_row_bytes * len(gradient.rows)
     if not order.packed or row_bytes < narrowest or n < plan.min_segment_rows * segments or n > plan.max_segment_rows * segments:
         return None
     if row_bytes > plan.max_row_bytes:
-        if row_bytes > plan.odd_row_bytes or vector_for(value.itemsize, columns) > 1:
+        if row_bytes > plan.odd_row_bytes or not odd:
             return None
         plan = replace(plan, stage_bytes=plan.odd_stage_bytes)
+    if isinstance(plan, FoldAndBroadcastWide) and n <= plan.short_segment_rows * segments:
+        plan = replace(plan, long_rows=plan.long_rows // 2)
     tile, reach = staged_runs_rows(plan, row_bytes, id_bytes, value.itemsize)
     width, vector, apart = staged_runs_columns(plan, columns)
     if n * plan.min_lanes > segments * tile * width:
