@@ -341,10 +341,13 @@ def test_segments_that_a_block_holds(row_bytes: int, given_bytes: int, segments:
         ("segment_std_backward", 36, 1 << 14, ["fold_and_broadcast_runs", "fold_tiles", "broadcast_flat"]),
         ("segment_std_backward", 36, 1 << 12, ["fold_tiles", "broadcast_flat"]),
         ("segment_std_backward", 37, 1 << 18, ["fold_and_broadcast_staged", "fold_staged", "broadcast_flat"]),
-        ("segment_std_backward", 65, 1 << 18, ["fold_tiles", "broadcast_flat"]),
+        ("segment_std_backward", 65, 1 << 18, ["fold_and_broadcast_staged", "fold_tiles", "broadcast_flat"]),
+        ("segment_std_backward", 65, 1 << 16, ["fold_tiles", "broadcast_flat"]),
+        ("segment_std_backward", 513, 1 << 18, ["fold_tiles", "fold_carries", "fold_carries", "broadcast_flat"]),
         ("segment_std_backward", 17, 1 << 15, ["fold_staged", "broadcast_flat"]),
         ("segment_softmax", 65, 1 << 16, ["fold_and_broadcast_runs", "fold_tiles", "broadcast_flat"]),
-        ("segment_softmax", 65, 1 << 18, ["fold_tiles", "broadcast_flat"]),
+        ("segment_softmax", 65, 1 << 18, ["fold_and_broadcast_runs", "fold_tiles", "broadcast_flat"]),
+        ("segment_softmax", 65, 1 << 19, ["fold_and_broadcast_staged", "fold_tiles", "fold_carries", "broadcast_flat"]),
     ],
 )
 def test_kernels_of_a_gradient(op: str, columns: int, segments: int, kernels: list[str]) -> None:
@@ -394,6 +397,19 @@ def test_narrow_rows_in_stages(element: str, columns: int, rows_each: int, stage
     """Where a row has some bytes, and a tile so many runs that most threads have one."""
     launches = _launches("segment_softmax", columns, rows=1 << 24, segments=(1 << 24) // rows_each, element=element)
     assert any("fold_and_broadcast_staged" in each.spec.factory for each in launches) == staged
+
+
+@pytest.mark.parametrize("element", ["bf16", "f32", "f64"])
+@pytest.mark.parametrize("rows_each", [1, 4, 5, 9])
+def test_wide_rows_in_stages(element: str, rows_each: int) -> None:
+    """Rows that are no vectors; the shorter segments are, the less room is behind a tile, which is never more than a block may have."""
+    plan, itemsize = policy.FoldAndBroadcastWide(), BY_NAME[element].itemsize
+    for columns in (plan.odd_row_bytes // (2 * itemsize) + 1, plan.max_row_bytes // (2 * itemsize) - 1):
+        columns += 1 - columns % 2
+        launches = _launches("segment_softmax_backward", columns, rows=1 << 21, segments=(1 << 21) // rows_each, element=element)
+        staged = next(each for each in launches if each.spec.kernel == "fold_and_broadcast_staged")
+        assert int(staged.arguments["reach"]) == plan.long_rows * (1 if rows_each <= plan.short_segment_rows else 2)
+        assert int(staged.config[2]) <= 227 << 10
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,7 @@ from numba_baracuda.segment.policy import (
     FoldAndBroadcast,
     FoldAndBroadcastShort,
     FoldAndBroadcastStaged,
+    FoldAndBroadcastWide,
     FoldCarries,
     FoldLookback,
     FoldRanges,
@@ -124,13 +125,14 @@ def fold(
             **dict.fromkeys(("held_bytes", "held_halves_bytes", "most_held_bytes", "most_held_halves_bytes"), held),
             **dict.fromkeys(("narrow_halves_bytes", "narrow_odd_bytes"), 1 << 20 if narrow_stage else 1),
         )  # fmt: skip
-        narrow_stages = using(
-            FoldAndBroadcastStaged, threads_per_block=narrow_threads, stage_bytes=narrow_stage or 1, long_rows=16, min_segment_rows=0.0,
-            max_segment_rows=1e9 if narrow_stage else 0.0, min_row_bytes=1, min_lanes=1,
-        )  # fmt: skip
+        in_stages = {
+            "threads_per_block": narrow_threads, "stage_bytes": narrow_stage or 1, "min_segment_rows": 0.0,
+            "max_segment_rows": 1e9 if narrow_stage else 0.0, "min_row_bytes": 1, "min_lanes": 1,
+        }  # fmt: skip
+        narrow_stages, wide_stages = using(FoldAndBroadcastStaged, long_rows=16, **in_stages), using(FoldAndBroadcastWide, **in_stages)
         with (
             using(FoldRanges, min_part_tiles=tiles), using(CountIds, grid_blocks_per_multiprocessor=1), of_blocks, of_warps, in_cache, runs, stages,
-            once if at_once else contextlib.nullcontext(), narrow_stages, combined, back,
+            once if at_once else contextlib.nullcontext(), narrow_stages, wide_stages, combined, back,
             contextlib.nullcontext() if together else using(FoldThenBroadcast, max_bytes=1), kept,
             using(
                 FoldAndBroadcastShort, threads_per_block=64, items_per_thread=registers or 8, long_rows=48, grid_blocks_per_multiprocessor=1,
@@ -487,6 +489,10 @@ for columns, element, index, stem in (
     for name, ids in (("runs", samples.runs), ("outside", samples.outside), ("a long one", samples.around_a_long_one)):
         sample = Sample(f"staged at once {columns} {name}", 151, (columns,), 40, ids, element, index)
         fold(f"{stem} of {columns} columns of {element} in stages, {name}", f"segment_{stem}", "broadcast", sample, at_once=1, narrow_stage=700)
+for columns, element, index, stem in ((67, "f32", "i32", "std_backward"), (129, "bf16", "i64", "softmax"), (33, "f64", "i32", "softmax_backward")):
+    for name, lengths in (("short runs", [1, 3, 2, 0, 5, 1]), ("longer ones", [3, 1, 7, 32, 0, 2])):
+        sample = Sample(f"wide at once, {columns} {name}", 8 * sum(lengths), (columns,), 48, runs_of(*lengths * 8), element, index)
+        fold(f"{stem} of {columns} columns of {element} in stages, {name}", f"segment_{stem}", "broadcast", sample, at_once=1, narrow_stage=9000)
 for name, ids in (("runs", samples.runs), ("too long for one launch", samples.around_a_long_one)):
     sample = Sample(f"staged at once or in two {name}", 151, (6,), 40, ids)
     fold(f"std_backward and a staged fold, {name}", "segment_std_backward", "broadcast", sample, at_once=1, narrow_stage=700, staged=512)
