@@ -161,6 +161,8 @@ class FoldAndBroadcastStaged(Policy):
     #: With an id of twice as many rows, or fewer but more than so many, other launches do the work; behind a tile is room for twice as many.
     long_rows: int = chosen(64, 16, 32, 64, 128)
     max_segment_rows: float = 24.0  #: with more rows for each segment in the mean, a fold and a broadcast are faster
+    shared_bytes_per_block: int = 96 << 10  #: bytes at most
+    min_tile_rows: int = 1  #: rows of a tile at least
 
 
 @dataclass(frozen=True)
@@ -173,6 +175,7 @@ class FoldAndBroadcastWide(FoldAndBroadcastStaged):
     long_rows: int = chosen(32, 16, 32)
     short_segment_rows: float = 4.0  #: with so many rows for each segment in the mean, or fewer, ``long_rows`` are half as many
     max_segment_rows: float = 10.0
+    min_tile_rows: int = 16
 
 
 @dataclass(frozen=True)
@@ -184,6 +187,8 @@ class FoldAndBroadcastShort(Policy):
     max_row_bytes: int = 8  #: bytes of a row of one operand at most
     max_columns: int = 2  #: columns at most: a thread has those of all its rows
     max_segment_rows: float = 24.0  #: with more rows for each segment in the mean, a fold and a broadcast are faster
+    shared_bytes_per_block: int = 96 << 10  #: bytes at most
+    min_tile_rows: int = 1  #: rows of a tile at least
     #: The same about a pivot that rows choose: in longer segments less is won than is lost where one turns out to be too long.
     max_pivoted_rows: float = 8.0
     #: With an id of so many rows, or half as many, other launches do the work; a block reads so many rows before and behind its own. A warp has more.

@@ -47,9 +47,14 @@ def staged_bytes(policy: FoldStaged, stage: int, row_bytes: int, id_bytes: int, 
 
 
 def staged_runs_rows(policy: FoldAndBroadcastStaged, row_bytes: int, id_bytes: int, itemsize: int) -> tuple[int, int]:
-    """Rows of a tile of ``fold_and_broadcast_staged``, and of what may lie behind it: such that rows and ids of both are multiples of 16 bytes."""
-    reach, unit = 2 * policy.long_rows, 16 // min(itemsize, id_bytes)
-    return max(unit, min(policy.stage_bytes // row_bytes, STAGED_ROWS - reach) // unit * unit), reach
+    """Rows of a tile of ``fold_and_broadcast_staged``, and of what may lie behind it: such that rows and ids of both are multiples of 16 bytes.
+
+    A tile has 0 rows where there is no room for it.
+    """
+    reach, unit, both_bytes = 2 * policy.long_rows, 16 // min(itemsize, id_bytes), row_bytes + id_bytes
+    room = (policy.shared_bytes_per_block - reach * both_bytes - 2) // (both_bytes + 4)
+    tile = max(unit, min(policy.stage_bytes // row_bytes, STAGED_ROWS - reach, room) // unit * unit)
+    return tile if policy.min_tile_rows <= tile <= room else 0, reach
 
 
 def staged_runs_columns(policy: FoldAndBroadcastStaged, columns: int) -> tuple[int, int, bool]:

@@ -29,6 +29,7 @@ from numba_baracuda.segment.staged_tiling import (
     held_rows,
     staged_columns,
     staged_rows,
+    staged_runs_bytes,
     staged_runs_columns,
     staged_runs_rows,
 )
@@ -179,10 +180,14 @@ def test_broadcasts_divide_exactly(items: int) -> None:
 
 @pytest.mark.parametrize("itemsize", [2, 4, 8])
 def test_tiles_of_staged_runs(itemsize: int) -> None:
-    """Rows and ids of a tile, and of what may lie behind it, are multiples of 16 bytes, and the lanes of a row have each of its columns once."""
+    """Rows and ids of a tile, and of what may lie behind it, are multiples of 16 bytes and fit a block, or there is no tile; and the lanes of a row
+    have each of its columns once.
+    """
     for columns, id_bytes, long_rows in itertools.product(range(1, 65), (4, 8), (16, 64, 128)):
-        tile, reach = staged_runs_rows(policy.FoldAndBroadcastStaged(long_rows=long_rows), columns * itemsize, id_bytes, itemsize)
-        assert all(rows % (16 // min(itemsize, id_bytes)) == 0 and rows > 0 for rows in (tile, reach)) and tile + reach <= STAGED_ROWS
+        plan, row_bytes, unit = policy.FoldAndBroadcastStaged(long_rows=long_rows), columns * itemsize, 16 // min(itemsize, id_bytes)
+        tile, reach = staged_runs_rows(plan, row_bytes, id_bytes, itemsize)
+        assert tile % unit == reach % unit == 0 < reach and tile + reach <= STAGED_ROWS
+        assert (staged_runs_bytes(tile or unit, reach, row_bytes, id_bytes) <= plan.shared_bytes_per_block) == (tile > 0)
         width, vector, apart = staged_runs_columns(policy.FoldAndBroadcastStaged(columns_per_thread={16: 1, 64: 2, 128: 3}[long_rows]), columns)
         # behind the row's end is at most the second of two columns
         taken = [lane + k * width if apart else lane * vector + k for lane in range(width) for k in range(vector)]
@@ -404,12 +409,15 @@ def test_narrow_rows_in_stages(element: str, columns: int, rows_each: int, stage
 def test_wide_rows_in_stages(element: str, rows_each: int) -> None:
     """Rows that are no vectors; the shorter segments are, the less room is behind a tile, which is never more than a block may have."""
     plan, itemsize = policy.FoldAndBroadcastWide(), BY_NAME[element].itemsize
-    for columns in (plan.odd_row_bytes // (2 * itemsize) + 1, plan.max_row_bytes // (2 * itemsize) - 1):
-        columns += 1 - columns % 2
+    for row_bytes, served in ((plan.odd_row_bytes + 1, True), (1100, True), (1800, rows_each <= plan.short_segment_rows), (3000, False)):
+        columns = row_bytes // (2 * itemsize) | 1
         launches = _launches("segment_softmax_backward", columns, rows=1 << 21, segments=(1 << 21) // rows_each, element=element)
-        staged = next(each for each in launches if each.spec.kernel == "fold_and_broadcast_staged")
-        assert int(staged.arguments["reach"]) == plan.long_rows * (1 if rows_each <= plan.short_segment_rows else 2)
-        assert int(staged.config[2]) <= 227 << 10
+        staged = [each for each in launches if each.spec.kernel == "fold_and_broadcast_staged"]
+        assert len(staged) == served
+        for launch in staged:
+            assert int(launch.arguments["reach"]) == plan.long_rows * (1 if rows_each <= plan.short_segment_rows else 2)
+            assert int(launch.arguments["tile"]) >= plan.min_tile_rows
+            assert int(launch.config[2]) <= plan.shared_bytes_per_block
 
 
 @pytest.mark.parametrize(

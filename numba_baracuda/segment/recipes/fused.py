@@ -145,7 +145,7 @@ def _staged(descriptor: SegmentDescriptor, target: Target, gradient: Gradient, o
         plan = replace(plan, long_rows=plan.long_rows // 2)
     tile, reach = staged_runs_rows(plan, row_bytes, id_bytes, value.itemsize)
     width, vector, apart = staged_runs_columns(plan, columns)
-    if n * plan.min_lanes > segments * tile * width:
+    if not tile or n * plan.min_lanes > segments * tile * width:
         return None
     spec = kernel_spec(
         "fold_and_broadcast_staged", plan.threads_per_block, plan.min_blocks_per_multiprocessor, gradient=gradient.name, value=value.name,
