@@ -110,7 +110,7 @@ class FoldTiles(Policy):
     #: With fewer, some segment may have most rows, and others runs of one row, which take longer than other rows: such tiles are half as long, so
     #: that blocks come in several waves and end together.
     mixed_segment_rows: int = 32
-    #: The same with states of several scalars, of elements that are no halves, but extremes: in shorter tiles they took up to 17 % longer.
+    #: The same with states of several scalars but extremes, unless elements are halves: in shorter tiles those took up to 17 % longer.
     mixed_wide_rows: int = 8
     #: The same where runs may be short, each of which takes as long as many rows: a few longer tiles of them would end long after all others.
     short_tile_rows: int = multiple(64, 16)

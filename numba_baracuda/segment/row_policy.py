@@ -187,8 +187,6 @@ class FoldAndBroadcastShort(Policy):
     max_row_bytes: int = 8  #: bytes of a row of one operand at most
     max_columns: int = 2  #: columns at most: a thread has those of all its rows
     max_segment_rows: float = 24.0  #: with more rows for each segment in the mean, a fold and a broadcast are faster
-    shared_bytes_per_block: int = 96 << 10  #: bytes at most
-    min_tile_rows: int = 1  #: rows of a tile at least
     #: The same about a pivot that rows choose: in longer segments less is won than is lost where one turns out to be too long.
     max_pivoted_rows: float = 8.0
     #: With an id of so many rows, or half as many, other launches do the work; a block reads so many rows before and behind its own. A warp has more.
