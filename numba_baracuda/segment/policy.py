@@ -111,7 +111,7 @@ class FoldTiles(Policy):
     #: that blocks come in several waves and end together.
     mixed_segment_rows: int = 32
     #: The same with states of several scalars but extremes, unless elements are halves: in shorter tiles those took up to 17 % longer.
-    mixed_wide_rows: int = 8
+    mixed_heavy_rows: int = 8
     #: The same where runs may be short, each of which takes as long as many rows: a few longer tiles of them would end long after all others.
     short_tile_rows: int = multiple(64, 16)
     short_segment_rows: int = 3  #: with fewer rows for each segment in the mean, runs may be short; with four, shorter tiles took 13 % longer

@@ -212,7 +212,14 @@ def _launches(
 
 @pytest.mark.parametrize(
     ("op", "element", "mixed_rows"),
-    [("var", "f32", "mixed_wide_rows"), ("sum", "bf16", "mixed_segment_rows"), ("argmax", "f32", "mixed_segment_rows"), ("sum", "f32", "")],
+    [
+        ("var", "f32", "mixed_heavy_rows"),
+        ("sum", "bf16", "mixed_segment_rows"),
+        ("var", "f64", "mixed_heavy_rows"),
+        ("sum", "f32", ""),
+        ("argmax", "f32", "mixed_segment_rows"),
+        ("var", "bf16", "mixed_segment_rows"),
+    ],
 )
 @pytest.mark.parametrize("columns", [128, 1000])
 def test_tiles_by_the_length_of_segments(op: str, element: str, mixed_rows: str, columns: int) -> None:

@@ -119,7 +119,7 @@ def _tile_halves(descriptor: SegmentDescriptor, monoid: KernelMonoid) -> int:
     if not _varies(descriptor, monoid):
         return 2
     plan, n, segments = tuned(policy.FoldTiles()), descriptor.num_inputs, descriptor.num_segments
-    mixed = plan.mixed_segment_rows if monoid.extreme or BY_NAME[descriptor.element].itemsize == 2 else plan.mixed_wide_rows
+    mixed = plan.mixed_segment_rows if monoid.extreme or BY_NAME[descriptor.element].itemsize == 2 else plan.mixed_heavy_rows
     halves: int = 1 + least(1, n // (mixed * segments)) + 2 * least(1, n // (plan.long_segment_rows * segments))
     return halves
 

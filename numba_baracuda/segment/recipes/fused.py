@@ -138,7 +138,7 @@ def _staged(descriptor: SegmentDescriptor, target: Target, gradient: Gradient, o
     if not order.packed or row_bytes < narrowest or n < plan.min_segment_rows * segments or n > plan.max_segment_rows * segments:
         return None
     if row_bytes > plan.max_row_bytes:
-        if row_bytes > plan.odd_row_bytes or not odd:
+        if wide or not odd:
             return None
         plan = replace(plan, stage_bytes=plan.odd_stage_bytes)
     if isinstance(plan, FoldAndBroadcastWide) and n <= plan.short_segment_rows * segments:
