@@ -14,12 +14,12 @@ from .op import Launch, Op, Target
 from .spec import KernelSpec, capability_of
 
 _ROOT = __name__.partition(".")[0]
-#: in the order of their tables
-FAMILIES = ("segment", "reduce", "scan", "loss")
+#: in the order of their tables, with the pattern of their ops' names
+FAMILIES = {"segment": "*segment_*", "reduce": "reduce_*", "scan": "*cum*", "loss": "fused_*"}
 
 
 class Registry(Mapping[str, Op]):
-    """Name → op, in the order of the tables; the families fill it when it is first read."""
+    """Name → op, in the order of the tables. A family fills it when an op of such a name is first read, and all do when it is read as a whole."""
 
     def __init__(self) -> None:
         self._ops: dict[str, Op] = {}
@@ -35,12 +35,16 @@ class Registry(Mapping[str, Op]):
         if not self._complete:
             for family in FAMILIES:  # a family's table registers its rows
                 load(f"{_ROOT}.{family}.ops")
-            self._ops = dict(sorted(self._ops.items(), key=lambda item: FAMILIES.index(item[1].family)))  # whichever was imported first
+            order = list(FAMILIES)
+            self._ops = dict(sorted(self._ops.items(), key=lambda item: order.index(item[1].family)))  # whichever was imported first
             self._complete = True
         return self._ops
 
     def __getitem__(self, name: str) -> Op:
-        return self._all()[name]
+        for family, pattern in FAMILIES.items():
+            if isinstance(name, str) and name not in self._ops and fnmatch.fnmatchcase(name, pattern):
+                load(f"{_ROOT}.{family}.ops")
+        return self._ops[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._all())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import fnmatch
 import subprocess
 import sys
 
@@ -24,7 +25,7 @@ ARCHS = {"sm_80": (8, 0), "sm_90": (9, 0), "sm_100": (10, 0)}
 
 def test_it_is_a_mapping() -> None:
     assert len(nb.OPS) == len(list(nb.OPS)) == len(set(nb.OPS))
-    assert "segment_sum" in nb.OPS and "nothing" not in nb.OPS
+    assert "segment_sum" in nb.OPS and "nothing" not in nb.OPS and "segment_nothing" not in nb.OPS and 5 not in nb.OPS
     assert all(nb.OPS[name].name == name for name in nb.OPS)
     with pytest.raises(KeyError):
         nb.OPS["nothing"]
@@ -34,6 +35,17 @@ def test_ops_stand_in_the_order_of_the_families() -> None:
     """Whichever is imported first."""
     code = "import numba_baracuda.reduce, numba_baracuda as nb; print(*dict.fromkeys(op.family for op in nb.OPS.values()))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split() == list(registry.FAMILIES)
+
+
+def test_names_tell_the_family() -> None:
+    for name, op in nb.OPS.items():
+        assert [family for family, pattern in registry.FAMILIES.items() if fnmatch.fnmatchcase(name, pattern)] == [op.family]
+
+
+def test_an_op_that_is_read_loads_no_other_family() -> None:
+    code = "import sys, numba_baracuda as nb; nb.OPS['cumsum']; print(*(f'numba_baracuda.{name}.ops' in sys.modules for name in sys.argv[1:]))"
+    found = subprocess.run([sys.executable, "-c", code, *registry.FAMILIES], capture_output=True, text=True, check=True).stdout.split()
+    assert found == [str(family == "scan") for family in registry.FAMILIES]
 
 
 def test_kinds_are_used_once() -> None:
