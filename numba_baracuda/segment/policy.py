@@ -176,6 +176,8 @@ class FoldStaged(Policy):
     halves_per_thread: int = chosen(9, 4, 8, 9)  #: the same of halves whose states are one scalar, so that what is done once for a run is little
     #: Columns of a row up to which a thread has one where rows are no vectors, not several that lie apart; but of such halves it has several.
     few_columns: int = 16
+    short_few_columns: int = 8  #: the same where runs are short, so that threads have much to do for each
+    short_segment_rows: int = 8  #: rows of each segment in the mean up to which they are
     wide_row_bytes: int = 256  #: rows of so many bytes are wide
     wide_halves_bytes: int = 128  #: the same of halves whose states are one scalar
     heavy_row_bytes: int = 128  #: bytes of a row from which states of several scalars are for short segments only

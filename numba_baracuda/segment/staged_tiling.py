@@ -6,6 +6,8 @@ from ..core.axes import ceil_div
 from ..core.sizes import greatest, least
 from .policy import FoldAndBroadcast, FoldAndBroadcastStaged, FoldStaged
 
+#: bytes behind the rows of a warp of ``fold_staged``, whose lanes read words of halves beyond the end of the last row
+SPARE_BYTES = 32
 #: rows that a block of ``fold_and_broadcast_staged`` has at most, of which a thread has a few
 STAGED_ROWS = 1024
 
@@ -21,15 +23,16 @@ def staged_rows(policy: FoldStaged, row_bytes: int, id_bytes: int, itemsize: int
     return min(most, max(1, share) * unit)
 
 
-def staged_columns(policy: FoldStaged, columns: int, vector: int, may_spread: bool, halves: bool = False) -> tuple[int, int]:
+def staged_columns(policy: FoldStaged, columns: int, vector: int, may_spread: bool, halves: bool = False, short: bool = False) -> tuple[int, int]:
     """Columns of a lane of ``fold_staged`` where operands allow vectors of ``vector`` elements, and how far they lie apart, as they ``may``; or 0.
 
     Of many columns that are no vectors it has 4 or 3: as many as leave fewer lanes idle where a run is long, and shared by a power of two lanes. Of
     ``halves`` whose states are one scalar it has more, and neighbours, so that one load of a word brings two, even where vectors have two. Of few
-    others it has one, but all of three.
+    others it has one, but all of three; they are fewer where runs are ``short``.
     """
-    most, short, few = (policy.halves_per_thread, 2, 0) if halves else (policy.columns_per_thread, 1, policy.few_columns)
-    if vector > short or most < 3 or not may_spread or 3 != columns <= few:
+    few_columns = policy.short_few_columns if short else policy.few_columns
+    most, narrow, few = (policy.halves_per_thread, 2, 0) if halves else (policy.columns_per_thread, 1, few_columns)
+    if vector > narrow or most < 3 or not may_spread or 3 != columns <= few:
         return min(vector, most), 0
 
     def busy(count: int) -> float:
@@ -43,7 +46,7 @@ def staged_columns(policy: FoldStaged, columns: int, vector: int, may_spread: bo
 
 def staged_bytes(policy: FoldStaged, stage: int, row_bytes: int, id_bytes: int, states_bytes: int) -> int:
     """Bytes of shared memory of the staged fold: of each warp a stage, the states of two edges, and the numbers of heads, of 16 bits."""
-    return policy.threads_per_block // 32 * (stage * (row_bytes + id_bytes) + 2 * states_bytes + 2 * stage + 4)
+    return policy.threads_per_block // 32 * (stage * (row_bytes + id_bytes) + SPARE_BYTES + 2 * states_bytes + 2 * stage + 4)
 
 
 def staged_runs_rows(policy: FoldAndBroadcastStaged, row_bytes: int, id_bytes: int, itemsize: int) -> tuple[int, int]:

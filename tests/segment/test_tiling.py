@@ -107,6 +107,12 @@ def test_columns_of_a_lane_of_staged_rows() -> None:
     assert [staged_columns(plan, columns, vector, True) for columns, vector in ((48, 8), (50, 2), (9, 1), (3, 1))] == [(4, 0), (2, 0), (1, 0), (3, 1)]
     assert [staged_columns(plan, columns, vector, True, True) for columns, vector in ((48, 8), (36, 4), (50, 2))] == [(8, 0), (4, 0), (7, 1)]
     assert staged_columns(plan, 33, 1, False) == (1, 0)
+    assert [staged_columns(plan, columns, 1, True, short=short) for columns, short in ((13, False), (13, True), (8, True), (17, True))] == [
+        (1, 0),
+        (4, 4),
+        (1, 0),
+        staged_columns(plan, 17, 1, True),
+    ]
     assert [staged_columns(plan, columns, vector, True, True) for columns, vector in ((9, 1), (10, 2), (11, 1), (12, 4))] == [
         (9, 1),
         (5, 1),

@@ -160,6 +160,11 @@ def of_runs(name: str, columns: int, *lengths: int) -> Sample:
     return Sample(name, sum(lengths), (columns,), len(lengths), runs_of(*lengths))
 
 
+def one_long_gap(rng: np.random.Generator, rows: int, segments: int) -> np.ndarray:
+    """Every third id, but none of some hundred in the middle."""
+    return 3 * np.arange(rows) + np.where(np.arange(rows) > rows // 2, 100, 0)
+
+
 def gaps(rng: np.random.Generator, rows: int, segments: int) -> np.ndarray:
     """Ids with short and long gaps before, between and after segments."""
     return np.cumsum([3, 66, 1, 70, 2, 150, 1, 1])
@@ -287,6 +292,9 @@ for columns, element in ((17, "f32"), (19, "bf16"), (33, "f16")):
     for name, op in (("", "segment_max"), (" of first rows", "segment_argmin")):
         fold(f"staged, {columns} columns apart{name}", op, "ragged_sorted", given, MANY, staged=2048)
         fold(f"staged, {columns} columns apart{name}, carries", op, "ragged_sorted", given, MANY, staged=2048, carries={})
+for name, ids, index in (("gaps", samples.outside, "i32"), ("gaps, one long", one_long_gap, "i64")):
+    fold(f"staged, halves between {name}", "segment_max", "ragged_sorted", Sample(f"S22 {name}", 300, (13,), 1200, ids, "bf16", index), 1,
+         staged=2048)  # fmt: skip
 fold("staged, columns apart and gaps", "segment_logsumexp", "ragged_sorted", Sample("S19", 8, (21,), 460, gaps), MANY, staged=512)
 fold("staged, pairs", "segment_softmax_backward", "broadcast", of_runs("S20", 8, 5, 12, 0, 3, 70, 9), MANY, staged=1024)
 fold("staged, pairs apart", "segment_softmax_backward", "broadcast", of_runs("S21", 19, 5, 12, 0, 3, 70, 9), MANY, staged=2048)

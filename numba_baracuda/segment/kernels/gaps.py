@@ -47,6 +47,23 @@ def blank_writer(value: str, vector: int, store_vector: int = 0, apart: int = 0,
 
 
 @functools.cache
+def gap_finder(index: str) -> Any:
+    """``gap_between(before, after, last)``: the first segment between two ids of type ``index``, and the one behind the last, both unsigned.
+
+    ``last`` is :func:`~.common.last_id_of` the segments.
+    """
+    index_type, unsigned = jit.SCALARS[index], jit.SCALARS["u" + index[1:]]
+
+    @jit.device
+    def gap_between(before: Any, after: Any, last: Any) -> Any:
+        # without a sign there are numbers for all segments and one behind them, and one beyond ``end`` makes a long gap
+        first = unsigned(unsigned(max(before, index_type(-1))) + unsigned(1))
+        return first, unsigned(unsigned(last) + unsigned(1)) if after > last else unsigned(max(after, index_type(0)))
+
+    return gap_between
+
+
+@functools.cache
 def short_gap_fillers(
     index: str, value: str, vector: int, store_vector: int = 0, apart: int = 0, fills: bool = True, many: bool = False
 ) -> tuple[Any, Any]:  # fmt: skip
@@ -55,14 +72,12 @@ def short_gap_fillers(
 
     Gaps are of at most ``GAP`` segments; both do nothing unless they ``fill``. ``many`` as in :func:`blank_writer`.
     """
-    write_empty, index_type, unsigned = blank_writer(value, vector, store_vector, apart, many), jit.SCALARS[index], jit.SCALARS["u" + index[1:]]
+    write_empty, gap_between, unsigned = blank_writer(value, vector, store_vector, apart, many), gap_finder(index), jit.SCALARS["u" + index[1:]]
 
     @jit.device
     def fill_between(output: Any, before: Any, after: Any, last: Any, row_stride: Any, offset: Any, left: Any, empty: Any) -> None:
         if fills and unsigned(after - before) != unsigned(1):
-            # without a sign there are numbers for all segments and one behind them, and one beyond ``end`` makes a long gap
-            first = unsigned(unsigned(max(before, index_type(-1))) + unsigned(1))
-            end = unsigned(unsigned(last) + unsigned(1)) if after > last else unsigned(max(after, index_type(0)))
+            first, end = gap_between(before, after, last)
             count = unsigned(end - first)
             if unsigned(count - unsigned(1)) < unsigned(GAP):
                 write_empty(output, first, count, row_stride, offset, left, empty)
@@ -73,6 +88,32 @@ def short_gap_fillers(
             write_empty(output, before + 1, after - before - 1, row_stride, offset, left, empty)
 
     return fill_short_gap, fill_between
+
+
+@functools.cache
+def flat_gap_filler(index: str, value: str) -> Any:
+    """``fill_flat(output, owns, before, after, last, columns, empty)``: a warp fills the gaps of its lanes as one range of elements.
+
+    Lane 0 ``owns`` a gap between two ids if any lane does; gaps ascend with the lanes, and rows are contiguous. Rows between gaps become ``empty``,
+    too, and results may be stored in them after it. Does nothing, and returns False, where some gap is long.
+    """
+    gap_between, (_, narrow), unsigned = gap_finder(index), conversions_of(value), jit.SCALARS["u" + index[1:]]
+
+    @jit.device
+    def fill_flat(output: Any, owns: Any, before: Any, after: Any, last: Any, columns: Any, empty: Any) -> Any:
+        own_first, own_end = gap_between(before, after, last)
+        owners = cuda.ballot_sync(-1, owns)
+        if owners == 0 or cuda.ballot_sync(-1, owns and unsigned(own_end - own_first) > unsigned(GAP)) != 0:
+            return False
+        first, end = cuda.shfl_sync(-1, int64(own_first), 0), cuda.shfl_sync(-1, int64(own_end), 31 - cuda.clz(owners))
+        blank, at, left = narrow(empty), first * columns + cuda.laneid, int32((end - first) * columns - cuda.laneid)
+        while left > 0:
+            output[at] = blank
+            at, left = at + 32, int32(opaque(left - 32))
+        cuda.syncwarp()
+        return True
+
+    return fill_flat
 
 
 @jit.device

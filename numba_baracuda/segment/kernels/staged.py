@@ -15,10 +15,11 @@ from ...kernels.elements import accumulator_type
 from ...runtime import jit
 from ...runtime.parameters import Ptr, Scalar
 from ..policy import FoldStaged
+from ..staged_tiling import SPARE_BYTES
 from ..tiling import Tiling
 from .common import NOTHING, clamp, half_row_of, last_id_of, part_of
 from .edges import edge_functions_of
-from .gaps import gap_filler, share_blocks, short_gap_fillers
+from .gaps import flat_gap_filler, gap_filler, share_blocks, short_gap_fillers
 from .lookback import ids_around, run_finisher_of
 from .states import heads_behind, run_states_of
 from .sums import open_run_of
@@ -91,6 +92,7 @@ def fold_staged(
     save_edge, save_last_edge, combine_edges = edge_functions_of(monoid, value, vector, result, apart=apart)
     finish_runs = run_finisher_of(monoid, value, vector, result, apart=apart)
     fill_short_gap, fill_between = short_gap_fillers(index, result, vector, fold.store_vector, apart, fills)
+    flat, fill_flat = fills and loose and vector > 1, flat_gap_filler(index, result)
     together = 1 if apart > 1 else vector
     fill_long_gaps = gap_filler(result, 1 if apart else vector, 1, threads_per_block, fold.store_vector)
     await_stage = await_copies(0)
@@ -129,7 +131,7 @@ def fold_staged(
         warp, lane = int32(cuda.threadIdx.x >> 5), int32(cuda.laneid)
         row_size, step, wide = int32(columns), int32(stage), int32(width)
         # what each warp has of dynamic shared memory: rows of a stage, their ids; behind those of all warps states of edges, then heads
-        stage_size = int32(step * row_size * operands)
+        stage_size = int32(step * row_size * operands + SPARE_BYTES // size)
         states_at = int32(warps * (stage_size * size + step * id_size))
         own_rows, own_ids, other_rows = int32(warp * stage_size), int32(warps * stage_size * size // id_size + warp * step), int32(step * row_size)
         own_begins = int32((states_at + edges * wide * scalars * state_size) // 2 + warp * (step + 2))
@@ -203,6 +205,9 @@ def fold_staged(
             row_step = cuda.shfl_sync(-1, int32(row_size << level), 0)
             shares, first_end, last_begin = int32(1 << level), int32(wide << level), int32((heads * wide << level) - 31)
             turn, turns = int32(0), int32(runs << level) if count > 0 else int32(0)
+            # lanes store halves one by one, so where runs and gaps alternate, as a flat range first
+            id_range = unsigned(staged_ids[uint32(own_ids + count - 1)] - current) if flat and heads > 0 else unsigned(0)
+            gappy = flat and level == 0 and output_row == columns and id_range > unsigned(2 * heads)
             while turn < turns:
                 item = int32(turn + lane)
                 share, taken = int32(item & (shares - 1)), uint32(item) >> uint32(level)
@@ -233,13 +238,19 @@ def fold_staged(
                     elif owner and number == 0 and edge == leading:
                         save_edge(edge_ids, edge_counts, shared_states, edge, first_state, wide, column, clamp(current, segments), its_rows, states)
                         its_rows = int32(0)
+                filled = False
+                if gappy:
+                    load_id(held_ids, begin, id_pair, 0)
+                    load_id(held_ids, min(end, count - 1), id_pair, 1)
+                    filled = fill_flat(output, number < heads, current if number == 0 else id_pair[0], id_pair[1], last, columns, empty)
                 if share == 0 and number < heads:
                     load_id(held_ids, begin, id_pair, 0)
                     load_id(held_ids, end, id_pair, 1)
                     inside = int32(row_size - column * together)
                     # the first run may have begun before, and have no rows here
                     identifier = current if number == 0 else id_pair[0]
-                    fill_between(output, identifier, id_pair[1], last, output_row, int64(column * together), inside, empty)
+                    if not filled:
+                        fill_between(output, identifier, id_pair[1], last, output_row, int64(column * together), inside, empty)
                     if its_rows > 0 and unsigned(identifier) < most:
                         store_result(output, int64(unsigned(identifier)) * output_row + column * together, inside, states, its_rows, correction)
                 turn = int32(opaque(turn + 32))

@@ -229,7 +229,9 @@ def _staged(
     many = (monoid.any_pivot or monoid.width > 2) and value.itemsize > 2
     halves = value.itemsize == 2 and not monoid.heavy
     spreads = value.itemsize < 8 and (not many or plain(rows.columns) == 3)
-    vector, apart = staged_columns(tuned(policy.FoldStaged()), plain(rows.columns), rows.vector, spreads, halves)
+    usual = tuned(policy.FoldStaged())
+    short = descriptor.num_inputs <= usual.short_segment_rows * descriptor.num_segments
+    vector, apart = staged_columns(usual, plain(rows.columns), rows.vector, spreads, halves, short)
     plan = policy_of.fold_staged(value.name, vector, monoid, apart > 0)
     if isinstance(narrow, policy.FoldShortRuns) and not (monoid.any_pivot and rows.columns <= vector):
         return None
