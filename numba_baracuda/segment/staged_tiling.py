@@ -6,8 +6,6 @@ from ..core.axes import ceil_div
 from ..core.sizes import greatest, least
 from .policy import FoldAndBroadcast, FoldAndBroadcastStaged, FoldStaged
 
-#: bytes behind the rows of a warp of ``fold_staged``, whose lanes read words of halves beyond the end of the last row
-SPARE_BYTES = 32
 #: rows that a block of ``fold_and_broadcast_staged`` has at most, of which a thread has a few
 STAGED_ROWS = 1024
 
@@ -46,7 +44,7 @@ def staged_columns(policy: FoldStaged, columns: int, vector: int, may_spread: bo
 
 def staged_bytes(policy: FoldStaged, stage: int, row_bytes: int, id_bytes: int, states_bytes: int) -> int:
     """Bytes of shared memory of the staged fold: of each warp a stage, the states of two edges, and the numbers of heads, of 16 bits."""
-    return policy.threads_per_block // 32 * (stage * (row_bytes + id_bytes) + SPARE_BYTES + 2 * states_bytes + 2 * stage + 4)
+    return policy.threads_per_block // 32 * (stage * (row_bytes + id_bytes) + 2 * states_bytes + 2 * stage + 4)
 
 
 def staged_runs_rows(policy: FoldAndBroadcastStaged, row_bytes: int, id_bytes: int, itemsize: int) -> tuple[int, int]:
