@@ -129,12 +129,16 @@ def fold_staged(
         block = part_of(block, row_blocks, early)
         warp, lane = int32(cuda.threadIdx.x >> 5), int32(cuda.laneid)
         row_size, step, wide = int32(columns), int32(stage), int32(width)
-        # what each warp has of dynamic shared memory: rows of a stage, their ids, which are what lanes read that read words of halves beyond the last
-        # row; behind those of all warps states of edges, then heads
+        # what each warp has of dynamic shared memory: rows of a stage, their ids; behind those of all warps states of edges, then heads
         stage_size = int32(step * row_size * operands)
-        warp_size = int32(stage_size * size + step * id_size)
-        states_at = int32(warps * warp_size)
-        own_rows, own_ids = int32(warp * warp_size // size), int32((warp * warp_size + stage_size * size) // id_size)
+        if loose:
+            # lanes read words of halves, some of them beyond the last row: these are the warp's own ids
+            warp_size = int32(stage_size * size + step * id_size)
+            states_at = int32(warps * warp_size)
+            own_rows, own_ids = int32(warp * warp_size // size), int32((warp * warp_size + stage_size * size) // id_size)
+        else:
+            states_at = int32(warps * (stage_size * size + step * id_size))
+            own_rows, own_ids = int32(warp * stage_size), int32(warps * stage_size * size // id_size + warp * step)
         other_rows = int32(step * row_size)
         own_begins = int32((states_at + edges * wide * scalars * state_size) // 2 + warp * (step + 2))
         held, held_ids, held_begins = pointer_at(staged, own_rows), pointer_at(staged_ids, own_ids), pointer_at(begins, own_begins)
