@@ -63,8 +63,9 @@ def fold_staged(
     A warp walks its ``tile`` rows, ``stage`` rows at a time, which it copies to shared memory by 16 bytes while other warps fold. It lists the heads
     among them, rows whose id differs from the one before. Then each lane takes ``vector`` columns of a run, or of every 2ⁿ-th row of it where runs
     are few, and such lanes combine their states in a tree. The run that is open between stages has its states in shared memory. Gaps, edges,
-    carries and statuses are those of :func:`fold_tiles`. Shapes, tile, stage and ids fix the order of every fold. Dynamic shared memory: see
-    :func:`~..staged_tiling.staged_bytes`. Bytes: rows · (columns · value + index) read, of each operand, segments · columns · result written.
+    carries and statuses are those of :func:`fold_tiles`; but where gaps are many, a warp fills those of halves as one range of elements. Shapes,
+    tile, stage and ids fix the order of every fold. Dynamic shared memory: see :func:`~..staged_tiling.staged_bytes`. Bytes: rows ·
+    (columns · value + index) read, of each operand, segments · columns · result written.
 
     Constants and parameters as :mod:`.` lists them, where columns of input and output are contiguous, and rows of the input, too; and
 
