@@ -37,7 +37,7 @@ TESTS: dict[str, tuple[str, ...]] = {
           "segment_argmin-ragged_sorted-f16-3", "unsorted_segment_argmax-ragged_permuted-f16-75")),
     ),
     "segment/fold": ("tiles, *", "softmax to 3 columns"),
-    "segment/gaps": ("*, gaps", "narrow, ids outside", "bins", "narrow, a gap*", "tiles, blocks of gaps*"),
+    "segment/gaps": ("*, gaps", "staged, halves between*", "narrow, ids outside", "bins", "narrow, a gap*", "tiles, blocks of gaps*"),
     "segment/gather": ("*sum to *", "*mean to *", "flat *", "index of a mean's gradient", "*, side by side"),
     "segment/lift": ("lifted pairs *",),
     "segment/means": ("single means, *", "test_kernels_by_hand.py::test_a_run_of_millions_of_rows"),
@@ -443,6 +443,9 @@ KNOWN: dict[str, dict[str, str]] = {
             "blocks that look for gaps may begin first or last",
         "short_gap_fillers.fill_short_gap: guard: 0 < after - before - 1 in if fills and 0 < after - before - 1 <= GAP:":
             "a gap of no segments, or of fewer, has none to fill",
+        "flat_gap_filler.fill_flat: guard: unsigned(own_end - own_first) > unsigned(GAP) in "
+        "if owners == 0 or cuda.ballot_sync(-1, owns and unsigned(own_end - own_first) > unsigned(GAP)) != 0:":
+            "lanes would fill their gaps one by one, as they do where one is long",
         "gap_filler.fill_long_gaps: guard: vector << bits < columns in while bits < 5 and vector << bits < columns:":
             "a warp with one row at a time stores the same",
         "gap_filler.fill_long_gaps: guard: probe < segments in if cuda.laneid < probes and probe < segments:":
