@@ -41,9 +41,10 @@ class Registry(Mapping[str, Op]):
         return self._ops
 
     def __getitem__(self, name: str) -> Op:
-        for family, pattern in FAMILIES.items():
-            if isinstance(name, str) and name not in self._ops and fnmatch.fnmatchcase(name, pattern):
-                load(f"{_ROOT}.{family}.ops")
+        if isinstance(name, str) and name not in self._ops:
+            for family, pattern in FAMILIES.items():
+                if fnmatch.fnmatchcase(name, pattern):
+                    load(f"{_ROOT}.{family}.ops")
         return self._ops[name]
 
     def __iter__(self) -> Iterator[str]:
