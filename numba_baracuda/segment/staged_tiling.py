@@ -26,7 +26,7 @@ def staged_columns(policy: FoldStaged, columns: int, vector: int, may_spread: bo
 
     Of many columns that are no vectors it has 4 or 3: as many as leave fewer lanes idle where a run is long, and shared by a power of two lanes. Of
     ``halves`` whose states are one scalar it has more, and neighbours, so that one load of a word brings two, even where vectors have two. Of few
-    others it has one, but all of three; they are fewer where runs are ``short``.
+    others, fewer where runs are ``short``, it has one, but all of three.
     """
     few_columns = policy.short_few_columns if short else policy.few_columns
     most, narrow, few = (policy.halves_per_thread, 2, 0) if halves else (policy.columns_per_thread, 1, few_columns)

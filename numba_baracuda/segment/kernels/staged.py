@@ -92,7 +92,7 @@ def fold_staged(
     save_edge, save_last_edge, combine_edges = edge_functions_of(monoid, value, vector, result, apart=apart)
     finish_runs = run_finisher_of(monoid, value, vector, result, apart=apart)
     fill_short_gap, fill_between = short_gap_fillers(index, result, vector, fold.store_vector, apart, fills)
-    flat, fill_flat = fills and loose and vector > 1, flat_gap_filler(index, result)
+    flat, fill_flat = fills and loose, flat_gap_filler(index, result)
     together = 1 if apart > 1 else vector
     fill_long_gaps = gap_filler(result, 1 if apart else vector, 1, threads_per_block, fold.store_vector)
     await_stage = await_copies(0)
@@ -246,7 +246,7 @@ def fold_staged(
                         save_edge(edge_ids, edge_counts, shared_states, edge, first_state, wide, column, clamp(current, segments), its_rows, states)
                         its_rows = int32(0)
                 filled = False
-                if gappy:
+                if flat and gappy:  # ``flat`` is a constant: other kernels do not compile what follows
                     load_id(held_ids, begin, id_pair, 0)
                     load_id(held_ids, min(end, count - 1), id_pair, 1)
                     filled = fill_flat(output, number < heads, current if number == 0 else id_pair[0], id_pair[1], last, columns, empty)
