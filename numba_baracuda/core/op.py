@@ -15,7 +15,7 @@ from .vocabulary import Named, OpCategory
 #: a pointer parameter that the kernel does not use
 NULL = ""
 #: the most bytes of a slot that is fresh
-FRESH_BYTES = 2 << 20
+FRESH_BYTES = 4 << 20
 #: most axes an operand may have
 MAX_RANK = 8
 
