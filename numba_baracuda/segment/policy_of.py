@@ -166,11 +166,12 @@ def fold_staged(value: str, vector: int, monoid: KernelMonoid, apart: bool) -> F
 
 
 def fold_and_broadcast(target: Target, value: str, monoid: KernelMonoid, in_place: bool = False, odd: bool = False) -> FoldAndBroadcast:
-    """The policy: 4 blocks are resident, for which sums about a pivot and elements of 8 bytes spill some registers; so with halves, 3 are for such
-    sums. A block fewer took longer. Of rows that are replaced ``in_place``, and of ``odd`` ones, no vectors, other ones are narrow.
+    """The policy: 4 blocks are resident, for which elements of 8 bytes spill some registers; with sums about a pivot of halves 3 are. A block fewer
+    took longer. A thread has fewer rows at a time with such sums. Of rows that are replaced ``in_place``, and of ``odd`` ones, no vectors, other ones
+    are narrow.
     """
-    blocks = 3 if monoid.any_pivot and BY_NAME[value].itemsize == 2 else 4
-    plan = tuned(FoldAndBroadcast(min_blocks_per_multiprocessor=0 if _beyond(target) else blocks))
+    blocks, items = 3 if monoid.any_pivot and BY_NAME[value].itemsize == 2 else 4, 2 if monoid.any_pivot else FoldAndBroadcast.items_per_thread
+    plan = tuned(FoldAndBroadcast(items_per_thread=items, min_blocks_per_multiprocessor=0 if _beyond(target) else blocks))
     if odd:
         return replace(plan, narrow_row_bytes=plan.narrow_odd_bytes)
     if not in_place:

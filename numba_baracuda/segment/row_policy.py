@@ -140,6 +140,7 @@ class FoldAndBroadcast(Policy):
     vector_bytes: int = chosen(8, 4, 8, 16)  #: of a vector of a thread at most
     min_blocks_per_multiprocessor: int = 0
     min_bytes: int = 32 << 20  #: of an operand: the launches that do nothing take some microseconds
+    grid_blocks_per_multiprocessor: int = 128  #: blocks that there are before one has a longer tile: those that do nothing take time, too
     grid_lookers_per_multiprocessor: int = 8  #: blocks that look for a long segment, at most; fewer than 2 ** 16 in all
 
 
@@ -150,12 +151,13 @@ class FoldAndBroadcastStaged(Policy):
     threads_per_block: int = compiled(256, THREADS)
     items_per_thread: int = compiled(4, (2, 4, 8))  #: rows that a thread loads from shared memory before it uses the first
     min_segment_rows: float = 2.0  #: with fewer rows for each segment in the mean, what a lane does once for a run takes longer than a fold
-    stage_bytes: int = 24 << 10  #: bytes of a tile's rows, of all operands, about
+    stage_bytes: int = 36 << 10  #: bytes of a tile's rows, of all operands, about
     min_row_bytes: int = 8  #: bytes of a row of one operand at least: with fewer, what each row and run takes besides is more
     min_lanes: int = 72  #: lanes that have runs of a tile in the mean, at least: with fewer, most threads are idle
     max_row_bytes: int = 128  #: bytes of a row of all operands at most: rows behind a tile have room, too
-    odd_row_bytes: int = 256  #: the same of rows that are no vectors
-    odd_stage_bytes: int = 32 << 10  #: ``stage_bytes`` where rows have more than ``max_row_bytes``
+    odd_row_bytes: int = 256  #: the same of rows that are no vectors, of which positions are stored, or in short segments
+    vectors_rows: float = 4.5  #: with so many rows for each segment in the mean, or fewer, segments of rows that are vectors are short
+    pivoted_vectors_rows: float = 8.0  #: the same with sums about a pivot
     columns_per_thread: int = chosen(3, 1, 2, 3)  #: most columns of a thread
     min_blocks_per_multiprocessor: int = 0
     #: With an id of twice as many rows, or fewer but more than so many, other launches do the work; behind a tile is room for twice as many.
@@ -167,7 +169,7 @@ class FoldAndBroadcastStaged(Policy):
 
 @dataclass(frozen=True)
 class FoldAndBroadcastWide(FoldAndBroadcastStaged):
-    """The same of rows that are no vectors, of more bytes than ``odd_row_bytes``, in short segments: the shorter, the less room behind a tile."""
+    """The same of these of more bytes than ``odd_row_bytes``, in short segments: the shorter, the less room behind a tile."""
 
     min_segment_rows: float = 1.0
     stage_bytes: int = 48 << 10

@@ -355,7 +355,13 @@ def test_segments_that_a_block_holds(row_bytes: int, given_bytes: int, segments:
         ("unsorted_segment_max_backward", 2, 1 << 14, ["fill_rows", "scatter_rows", "scatter_positions", "broadcast_flat"]),
         ("segment_std_backward", 17, 1 << 18, ["fold_and_broadcast_staged", "fold_staged", "broadcast_flat"]),
         ("segment_std_backward", 17, 1 << 20, ["fold_staged", "broadcast_flat"]),
-        ("segment_std_backward", 36, 1 << 18, ["fold_and_broadcast_runs", "fold_staged", "broadcast_flat"]),
+        ("segment_std_backward", 36, 1 << 18, ["fold_and_broadcast_staged", "fold_staged", "broadcast_flat"]),
+        ("segment_std_backward", 36, 1 << 16, ["fold_and_broadcast_runs", "fold_staged", "broadcast_flat"]),
+        ("segment_softmax_backward", 36, 1 << 18, ["fold_and_broadcast_staged", "fold_tiles", "broadcast_flat"]),
+        ("segment_softmax_backward", 36, 1 << 17, ["fold_and_broadcast_runs", "fold_tiles", "broadcast_flat"]),
+        ("segment_max_backward", 36, 1 << 18, ["fold_and_broadcast_staged", "fold_staged", "broadcast_flat"]),
+        ("segment_max_backward", 128, 1 << 18, ["fold_and_broadcast_staged", "fold_tiles", "broadcast_flat"]),
+        ("segment_max_backward", 36, 1 << 15, ["fold_tiles", "broadcast_flat"]),
         ("segment_std_backward", 36, 1 << 14, ["fold_and_broadcast_runs", "fold_tiles", "broadcast_flat"]),
         ("segment_std_backward", 36, 1 << 12, ["fold_tiles", "broadcast_flat"]),
         ("segment_std_backward", 37, 1 << 18, ["fold_and_broadcast_staged", "fold_staged", "broadcast_flat"]),
@@ -365,7 +371,7 @@ def test_segments_that_a_block_holds(row_bytes: int, given_bytes: int, segments:
         ("segment_std_backward", 17, 1 << 15, ["fold_staged", "broadcast_flat"]),
         ("segment_softmax", 65, 1 << 16, ["fold_and_broadcast_runs", "fold_tiles", "broadcast_flat"]),
         ("segment_softmax", 65, 1 << 18, ["fold_and_broadcast_runs", "fold_tiles", "broadcast_flat"]),
-        ("segment_softmax", 65, 1 << 19, ["fold_and_broadcast_staged", "fold_tiles", "fold_carries", "broadcast_flat"]),
+        ("segment_softmax", 65, 1 << 19, ["fold_and_broadcast_staged", "fold_tiles", "broadcast_flat"]),
     ],
 )
 def test_kernels_of_a_gradient(op: str, columns: int, segments: int, kernels: list[str]) -> None:

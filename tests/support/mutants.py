@@ -213,8 +213,6 @@ KNOWN: dict[str, dict[str, str]] = {
     "segment/fused_staged": {
         "fold_and_broadcast_staged.fold_and_broadcast_staged: guard: int32(number - lane) < runs in if int32(number - lane) < runs:":
             "saves what a warp does for runs that there are not",
-        "fold_and_broadcast_staged.fold_and_broadcast_staged: guard: looked < FOUND in if looked < FOUND:":
-            "reads rows for nothing, which takes longer",
         "fold_and_broadcast_staged.fold_and_broadcast_staged: fence: await_rows() before return":
             "what is on its way when the block ends is for shared memory that nobody reads",
     },

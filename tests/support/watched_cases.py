@@ -121,7 +121,7 @@ def fold(
             combined, back = using(FoldCarries, **carries), using(FoldLookback, max_status_bytes=1)
         once = using(
             FoldAndBroadcast, threads_per_block=64, min_bytes=1, narrow_row_bytes=1, long_bytes=at_once,
-            min_odd_segment_rows=0.0,
+            min_odd_segment_rows=0.0, grid_blocks_per_multiprocessor=4,
             **dict.fromkeys(("held_bytes", "held_halves_bytes", "most_held_bytes", "most_held_halves_bytes"), held),
             **dict.fromkeys(("narrow_halves_bytes", "narrow_odd_bytes"), 1 << 20 if narrow_stage else 1),
         )  # fmt: skip
@@ -492,12 +492,18 @@ for columns, element, index in ((8, "f32", "i32"), (10, "f16", "i64"), (10, "f64
         fold(f"{stem} of {columns} columns of {element}, too long for one launch", f"segment_{stem}", "broadcast", sample, at_once=20)
 for columns, element, index, stem in (
     (6, "f32", "i32", "std_backward"), (19, "f32", "i32", "softmax"), (5, "f64", "i64", "log_softmax_backward"),
-    (17, "bf16", "i32", "softmax_backward"), (2, "f32", "i32", "var_backward"), (4, "f16", "i64", "softmax"),
+    (17, "bf16", "i32", "softmax_backward"), (2, "f32", "i32", "var_backward"), (4, "f16", "i64", "softmax"), (9, "f32", "i32", "max_backward"),
+    (6, "bf16", "i64", "min_backward"),
 ):  # fmt: skip
     for name, ids in (("runs", samples.runs), ("outside", samples.outside), ("a long one", samples.around_a_long_one)):
         sample = Sample(f"staged at once {columns} {name}", 151, (columns,), 40, ids, element, index)
         fold(f"{stem} of {columns} columns of {element} in stages, {name}", f"segment_{stem}", "broadcast", sample, at_once=1, narrow_stage=700)
-for columns, element, index, stem in ((67, "f32", "i32", "std_backward"), (129, "bf16", "i64", "softmax"), (33, "f64", "i32", "softmax_backward")):
+for columns, element, index, stem in (
+    (67, "f32", "i32", "std_backward"),
+    (129, "bf16", "i64", "softmax"),
+    (33, "f64", "i32", "softmax_backward"),
+    (72, "f32", "i32", "max_backward"),
+):
     for name, lengths in (("short runs", [1, 3, 2, 0, 5, 1]), ("longer ones", [3, 1, 7, 32, 0, 2])):
         sample = Sample(f"wide at once, {columns} {name}", 8 * sum(lengths), (columns,), 48, runs_of(*lengths * 8), element, index)
         fold(f"{stem} of {columns} columns of {element} in stages, {name}", f"segment_{stem}", "broadcast", sample, at_once=1, narrow_stage=9000)

@@ -8,7 +8,7 @@ from numba.cuda.types import int32, int64, uint16, uint32
 from ...algebra.gradients import GRADIENTS
 from ...core.dtypes import BY_NAME
 from ...device.build import opaque, pointer_at
-from ...device.order import load_relaxed, start_number
+from ...device.order import start_number
 from ...device.stage import await_copies, commit_copies
 from ...kernels.elements import accumulator_type
 from ...runtime import jit
@@ -17,7 +17,7 @@ from ..policy import FoldAndBroadcast
 from .common import half_row_of
 from .held_runs import NO_RUN, far_storer_of, held_given_of, run_folder_of
 from .in_place import replacer_of, rows_storer_of
-from .long_runs import FOUND, all_looked, looker_of
+from .long_runs import FOUND, all_looked, begin_looked, looker_of
 from .staged import begin_copies
 
 
@@ -86,7 +86,7 @@ def fold_and_broadcast_runs(
         if started < lookers:
             look(started, lookers, ids, rows, span, guard)
             return
-        looked = load_relaxed(guard, 1)
+        looked = begin_looked(guard)
         thread, lane, warp, pitch, wide_row = int32(cuda.threadIdx.x), int32(cuda.laneid), int32(cuda.threadIdx.x >> 5), int32(columns), int32(width)
         own_bit, up_to = int32(1 << lane), int32((2 << lane) - 1)
         far_row = pitch if spread else wide_row
@@ -139,7 +139,7 @@ def fold_and_broadcast_runs(
             # nothing is stored, and no long run walked, before it is known that there is none
             if begun >= 0:
                 looked = all_looked(looked, int32(lookers), guard)
-                if looked >= FOUND:
+                if cuda.syncthreads_or(int32(looked >= FOUND)):
                     return
             if begun >= 0 and found == 0:
                 position = position + count
@@ -161,7 +161,7 @@ def fold_and_broadcast_runs(
                     turn = int32(opaque(turn + threads))
                 begun = int64(-1)
             elif runs == 0:
-                position = stop
+                position = position + count
             elif found == 1:
                 begun, position = position + low, position + count
             else:
@@ -176,9 +176,8 @@ def fold_and_broadcast_runs(
                 items, done = int32(runs * wide_row), int32(0)
                 level = level_of(items)
                 await_rows()
-                cuda.syncthreads()
                 looked = all_looked(looked, int32(lookers), guard)
-                if looked >= FOUND:
+                if cuda.syncthreads_or(int32(looked >= FOUND)):
                     return
                 # of the last items, which are fewer, more lanes share each
                 while int32(done + (int32(warp * 32) >> level)) < items:

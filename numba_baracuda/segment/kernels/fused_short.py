@@ -10,7 +10,7 @@ from ...algebra import SUM, Monoid
 from ...algebra.gradients import GRADIENTS
 from ...core.dtypes import BY_NAME
 from ...device.build import opaque
-from ...device.order import load_relaxed, start_number
+from ...device.order import start_number
 from ...device.vector import LOAD_STREAM, STORE_STREAM
 from ...device.warp import segmented_scan_of, states_of
 from ...kernels.batch import state_accessors, typed_monoid
@@ -18,7 +18,7 @@ from ...kernels.elements import accumulator_type, conversions_of
 from ...runtime import jit
 from ...runtime.parameters import Ptr
 from ..policy import FoldAndBroadcastShort
-from .long_runs import FOUND, all_looked, looker_of
+from .long_runs import FOUND, all_looked, begin_looked, looker_of
 from .states import heads_behind, run_states_of
 from .vjp import vjp_parts_of
 
@@ -148,7 +148,7 @@ def fold_and_broadcast_short(
             look(started, lookers, ids, rows, span, guard)
             return
         # most blocks begin after a long run was found, and do nothing
-        looked = load_relaxed(guard, 1)
+        looked = begin_looked(guard)
         if cuda.syncthreads_or(int32(looked >= FOUND)):
             return
         own_first, mine, own = (started - lookers) * tile, int32(cuda.threadIdx.x * share), int32(threads * share - 2 * halo)
@@ -201,7 +201,7 @@ def fold_and_broadcast_short(
                     else:
                         batch[at] = element(0)
             looked = all_looked(looked, int32(lookers), guard)
-            if looked >= FOUND:
+            if cuda.syncthreads_or(int32(looked >= FOUND)):
                 return
             if own_first <= first < own_first + own:
                 if valid == share:

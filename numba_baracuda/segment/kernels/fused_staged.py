@@ -10,7 +10,7 @@ from ...algebra.gradients import GRADIENTS
 from ...core.axes import ceil_div
 from ...core.dtypes import BY_NAME
 from ...device.build import opaque
-from ...device.order import load_relaxed, start_number
+from ...device.order import start_number
 from ...device.stage import await_copies, commit_copies
 from ...device.vector import LOAD_SHARED, STORE
 from ...device.warp import warp_scan
@@ -22,7 +22,7 @@ from ..staged_tiling import STAGED_ROWS
 from .columns import FAR
 from .common import half_row_of
 from .in_place import rows_storer_of
-from .long_runs import FOUND, all_looked, looker_of
+from .long_runs import FOUND, all_looked, begin_looked, looker_of
 from .staged import begin_copies
 from .states import heads_behind, run_states_of
 from .sums import open_run_of
@@ -44,7 +44,8 @@ def fold_and_broadcast_staged(
     be longer, as those of :func:`fold_and_broadcast_runs` do. Dynamic shared memory: see :func:`~..staged_tiling.staged_runs_bytes`. Bytes: as
     :func:`fold_and_broadcast_runs`.
 
-    Constants and parameters as :mod:`.` lists them, and ``x``, ``w``, ``g`` and ``y`` as in :func:`broadcast_to_rows`, all contiguous;
+    Constants and parameters as :mod:`.` lists them, and ``x``, ``w``, ``g`` and ``y`` as in :func:`broadcast_to_rows`, all contiguous; but where a
+    gradient uses positions of rows, not their elements, ``x`` is what its fold is over;
 
     * ``items_per_thread``: rows that a lane loads from shared memory before it uses the first
     * ``apart``: whether the columns of a lane are ``width`` columns apart, not neighbours; the last one of two may be behind the row's end
@@ -58,8 +59,8 @@ def fold_and_broadcast_staged(
     walk, load = run_walker_of(grad.fold, value, vector, state, items_per_thread, len(grad.over), apart), staged_loader(vector, apart)
     unsigned = jit.SCALARS["u" + index[1:]]
     close_run, finish_states, element_vjp = open_run.close, fold.finish_states, element_vjp_of(gradient, value)
-    has_w, has_g, has_y = len(grad.rows) > 1, len(grad.segments) > 0, len(grad.segments) > 1
-    swapped, warps = grad.over[0] != grad.rows[0], threads // 32
+    has_x, has_w, has_g, has_y = len(grad.rows) > 0, len(grad.rows) > 1, len(grad.segments) > 0, len(grad.segments) > 1
+    swapped, warps = has_w and grad.over[0] != grad.rows[0], threads // 32
     store_vector = STORE[1 if apart else vector]
     await_ids, await_rows, before_lane = await_copies(1), await_copies(0), warp_scan(SUM, int32, exclusive=True)
     run_scalars, scalars, results_size = open_run.scalars, fold.scalars, vector * grad.results
@@ -99,7 +100,10 @@ def fold_and_broadcast_staged(
         if started < lookers:
             look(started, lookers, ids, rows, span, guard)
             return
-        looked = load_relaxed(guard, 1)
+        # most blocks begin after a long run was found, and do nothing
+        looked = begin_looked(guard)
+        if cuda.syncthreads_or(int32(looked >= FOUND)):
+            return
         thread, lane, warp, pitch = int32(cuda.threadIdx.x), int32(cuda.laneid), int32(cuda.threadIdx.x >> 5), int32(columns)
         first = (started - lookers) * tile
         count, own = int32(min(tile + reach, rows - first)), int32(min(tile, rows - first))
@@ -111,19 +115,17 @@ def fold_and_broadcast_staged(
             of_length[thread] = int32(0)
         begin_copies(ids, first, count, id_size, staged_ids, ids_at, thread, threads)
         commit_copies()
-        # most blocks begin after a long run was found, and read no rows then; all threads find out below
-        if looked < FOUND:
-            begin_copies(x, first * columns, int32(own * pitch), size, staged, 0, thread, threads)
-            if has_w:
-                begin_copies(w, first * columns, int32(own * pitch), size, staged, w_at, thread, threads)
+        begin_copies(x, first * columns, int32(own * pitch), size, staged, 0, thread, threads)
+        if has_w:
+            begin_copies(w, first * columns, int32(own * pitch), size, staged, w_at, thread, threads)
         # the id before the first row, or any other than that of the first row
         before = ids[first - 1] if first > 0 else index_type(ids[0] ^ index_type(1))
         commit_copies()
-        if all_looked(looked, int32(lookers), guard) >= FOUND:
+        await_ids()
+        looked = all_looked(looked, int32(lookers), guard)
+        if cuda.syncthreads_or(int32(looked >= FOUND)):
             await_rows()
             return
-        await_ids()
-        cuda.syncthreads()
         # a thread finds the heads among a few neighbouring rows, and a scan tells how many come before those of the tile
         row, heads = int32(thread * each), int32(0)
         if row < count:
@@ -189,6 +191,7 @@ def fold_and_broadcast_staged(
             else:
                 column = int32(column * vector)
             length, identifier = int32(begins[uint32(begins_at + number + 1)] - begin), staged_ids[uint32(ids_at + begin)]
+            here = first + begin
             # segments have at most as many elements as 32 bits number
             at, place = int32(begin * pitch + column), int32(int32(identifier) * pitch + column)
             known = unsigned(identifier) < most
@@ -199,19 +202,20 @@ def fold_and_broadcast_staged(
                     if has_y:
                         some_y[v] = y[place + v * distance]
             if swapped:
-                walk(run, staged, staged, int32(w_at + at), at, distance, FAR, pitch, length, first + begin, 0)
+                walk(run, staged, staged, int32(w_at + at), at, distance, FAR, pitch, length, here, 0)
             else:
-                walk(run, staged, staged, at, int32(w_at + at), distance, FAR, pitch, length, first + begin, 0)
+                walk(run, staged, staged, at, int32(w_at + at), distance, FAR, pitch, length, here, 0)
             close_run(run, length, states)
             finish_states(states, length, correction, folded)
             while known and length > 0:
-                load(staged, at, distance, FAR, some_x, 0)
+                if has_x:
+                    load(staged, at, distance, FAR, some_x, 0)
                 if has_w:
                     load(staged, int32(w_at + at), distance, FAR, some_w, 0)
                 for v in range(vector):
-                    made[v] = element_vjp(some_x, some_w, some_g, some_y, v, folded, folded, 0, 0)
+                    made[v] = element_vjp(some_x, some_w, some_g, some_y, v, folded, folded, 0, here)
                 store(staged, at, distance, made)
-                at, length = int32(at + pitch), int32(opaque(length - 1))
+                at, length, here = int32(at + pitch), int32(opaque(length - 1)), here + 1
             # a run whose id is out of range
             while length > 0:
                 for v in range(vector):

@@ -40,11 +40,17 @@ def looker_of(threads: int) -> Any:
 
 
 @jit.device
+def begin_looked(guard: Any) -> Any:
+    """What the first thread of a block knows of ``guard[1]`` when it begins; others know 0, or all warps of all blocks would ask for one word."""
+    return load_relaxed(guard, 1) if cuda.threadIdx.x == 0 else int32(0)
+
+
+@jit.device
 def all_looked(word: Any, lookers: Any, guard: Any) -> Any:
     """``guard[1]`` when all ``lookers`` have counted themselves: ``FOUND`` or more if there is a long run. ``word`` is what it was before.
 
-    Any thread may call this alone, in blocks that start after those that look. All get the same number, which orders nothing.
+    For the first thread of a block that starts after those that look; others get their ``word``. It orders nothing, and is no barrier.
     """
-    while int32(word & int32(FOUND - 1)) != lookers:
+    while cuda.threadIdx.x == 0 and int32(word & int32(FOUND - 1)) != lookers:
         word = load_relaxed(guard, 1)
     return word

@@ -26,9 +26,14 @@ if TYPE_CHECKING:
 LONG = Slot("long", "i32", 4)  #: whether there is a segment for which one launch of all would take too long
 
 
+def _rows_of(gradient: Gradient) -> tuple[str, ...]:
+    """The operands whose rows a block has: those of the gradient, or of its fold if the gradient uses positions instead."""
+    return gradient.over if gradient.uses_positions else gradient.rows
+
+
 def _serves(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], gradient: Gradient, order: Order, rows: Rows) -> bool:
     """Whether ids are in order, the fold is of rows that the gradient reads anyway, and what is read and stored is contiguous."""
-    simple = not gradient.guarded and not gradient.uses_positions and set(gradient.over) <= set(gradient.rows)
+    simple = not gradient.guarded and set(gradient.over) <= set(_rows_of(gradient))
     given = simple and descriptor.in_order(op) and order.step == 1 and is_flat(descriptor, gradient, layouts, 1)
     return given and all(rows.is_contiguous(k) for k in range(len(rows.steps)))
 
@@ -42,14 +47,15 @@ def fold_and_broadcast(
     n, segments, columns = descriptor.num_inputs, descriptor.num_segments, descriptor.embedding_dim
     if n * descriptor.row_size < tuned(FoldAndBroadcast()).min_bytes:
         return []
-    if not _serves(op, descriptor, layouts, gradient, order, Rows(descriptor, *[layouts[name] for name in [*gradient.rows, output]])):
+    if not _serves(op, descriptor, layouts, gradient, order, Rows(descriptor, *[layouts[name] for name in [*_rows_of(gradient), output]])):
         return []
-    operands = [*gradient.rows, *[NULL] * (2 - len(gradient.rows)), *gradient.segments, *[NULL] * (2 - len(gradient.segments))]
+    read = _rows_of(gradient)
+    operands = [*read, *[NULL] * (2 - len(read)), *gradient.segments, *[NULL] * (2 - len(gradient.segments))]
     arguments: dict[str, Any] = {
         **dict(zip(("x", "w", "g", "y"), operands, strict=True)), "ids": order.ids, "guard": LONG.name, "output": output, "rows": n,
         "columns": columns, "segments": segments, "correction": taken(descriptor, monoid_of(gradient.fold)),
     }  # fmt: skip
-    several = (_held, _staged) if _in_place(descriptor, gradient) else (_staged, _held)
+    several = (_held, _staged) if _in_place(descriptor, gradient) else (_staged,) if gradient.uses_positions else (_staged, _held)
     ways = (_in_registers, *(several if columns > 1 else ()))
     made = next(filter(None, (way(descriptor, target, gradient, order, arguments) for way in ways)), None)
     return [Clear(LONG.name, fresh=True), _looking(made[0], n, made[1], target)] if made else []
@@ -67,6 +73,12 @@ def _in_place(descriptor: SegmentDescriptor, gradient: Gradient) -> bool:
     itemsize = BY_NAME[descriptor.element].itemsize
     odd = vector_for(itemsize, plain(descriptor.embedding_dim)) == 1
     return monoid_of(gradient.fold).choose_pivot is not None and itemsize <= 4 and (odd or itemsize == 2)
+
+
+def _short_rows(gradient: Gradient) -> float:
+    """Rows of each segment in the mean up to which blocks that have all rows of a tile are faster for vectors, too."""
+    plan = tuned(FoldAndBroadcastStaged())
+    return plan.pivoted_vectors_rows if monoid_of(gradient.fold).any_pivot else plan.vectors_rows
 
 
 def _in_registers(
@@ -112,11 +124,13 @@ def _held(descriptor: SegmentDescriptor, target: Target, gradient: Gradient, ord
     tile, room, most = held_rows(plan, row_bytes, given_bytes, n, segments, each * plan.threads_per_block - 1)
     if not room:
         return None
+    tile *= greatest(1, n // (tile * plan.grid_blocks_per_multiprocessor * target.multiprocessors))
     # of rows that are no vectors a lane has two columns, which are ``width`` apart
     vector = 2 if unit == 1 else min(unit, max(1, plan.vector_bytes // value.itemsize))
     spec = kernel_spec(
         "fold_and_broadcast_runs", plan.threads_per_block, plan.min_blocks_per_multiprocessor, gradient=gradient.name, value=value.name,
-        index=order.index, vector=vector, unit=unit, in_place=in_place, rows_per_thread=each, **constants(plan),
+        index=order.index, vector=vector, unit=unit, in_place=in_place, rows_per_thread=each,
+        **{"items_per_thread": plan.items_per_thread} | constants(plan),
     )  # fmt: skip
     width = ceil_div(columns, vector)
     arguments |= {
@@ -130,17 +144,16 @@ def _held(descriptor: SegmentDescriptor, target: Target, gradient: Gradient, ord
 def _staged(descriptor: SegmentDescriptor, target: Target, gradient: Gradient, order: Order, arguments: dict[str, Any]) -> tuple[Launch, int] | None:
     """The same of a block that has all rows of a tile, which are narrow, or no vectors and not too wide; None where segments are long in the mean."""
     value, n, segments, columns = BY_NAME[descriptor.element], descriptor.num_inputs, descriptor.num_segments, plain(descriptor.embedding_dim)
-    row_bytes, id_bytes = plain(descriptor.row_size) * len(gradient.rows), BY_NAME[order.index].itemsize
-    odd = vector_for(value.itemsize, columns) == 1
-    wide = odd and row_bytes > tuned(FoldAndBroadcastStaged()).odd_row_bytes
+    operands = len(_rows_of(gradient))
+    row_bytes, id_bytes = plain(descriptor.row_size) * operands, BY_NAME[order.index].itemsize
+    any_row = gradient.uses_positions or vector_for(value.itemsize, columns) == 1 or n <= _short_rows(gradient) * segments
+    wide = any_row and row_bytes > tuned(FoldAndBroadcastStaged()).odd_row_bytes
     plan = policy_of.fold_and_broadcast_staged(target, value.name, monoid_of(gradient.fold), wide)
-    narrowest = plan.min_row_bytes * len(gradient.rows)
+    narrowest = plan.min_row_bytes * operands
     if not order.packed or row_bytes < narrowest or n < plan.min_segment_rows * segments or n > plan.max_segment_rows * segments:
         return None
-    if row_bytes > plan.max_row_bytes:
-        if wide or not odd:
-            return None
-        plan = replace(plan, stage_bytes=plan.odd_stage_bytes)
+    if row_bytes > plan.max_row_bytes and (wide or not any_row):
+        return None
     if isinstance(plan, FoldAndBroadcastWide) and n <= plan.short_segment_rows * segments:
         plan = replace(plan, long_rows=plan.long_rows // 2)
     tile, reach = staged_runs_rows(plan, row_bytes, id_bytes, value.itemsize)
