@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from ..core.axes import ceil_div, power_of_two
 from ..core.dtypes import BY_NAME
 from ..core.policy import tuned
-from ..core.sizes import greatest, least, plain
+from ..core.sizes import apply, greatest, least, plain
 from .policy import (
     BoundShortSegments,
     BroadcastToRows,
@@ -26,6 +26,7 @@ from .policy import (
     RowWise,
     ScatterRows,
 )
+from .waves import even_steps
 
 #: threads in a block of kernels with a thread for each id, and of those that fold ranges
 THREADS = PerId.threads_per_block
@@ -101,18 +102,20 @@ class Tiling:
         return 2 * min(ceil_div(rows, FoldTiles.items_per_thread), full)
 
     @classmethod
-    def of_narrow(cls, policy: FoldNarrow, rows: int, multiprocessors: int) -> Tiling:
-        """For the fold of narrow rows: a warp is a group, and walks 32 · items_per_thread rows at a time."""
-        step, warps = 32 * policy.items_per_thread, policy.threads_per_block // 32
-        steps = max(1, ceil_div(rows, policy.grid_blocks_per_multiprocessor * multiprocessors * warps * step))
-        return cls(rows, 32, 1, min(policy.max_tile_steps, steps) * step, policy.threads_per_block)
+    def of_narrow(cls, policy: FoldNarrow, rows: int, multiprocessors: int, filled: int | None = None) -> Tiling:
+        """For the fold of narrow rows: a warp is a group, and walks 32 · items_per_thread rows at a time; it fills gaps of so many segments."""
+        step, block_rows = 32 * policy.items_per_thread, policy.threads_per_block * policy.items_per_thread
+        fewest, resident = policy.grid_blocks_per_multiprocessor * multiprocessors, policy.min_blocks_per_multiprocessor * multiprocessors
+        steps = apply(even_steps, ceil_div(rows, block_rows), fewest, resident, policy.max_tile_steps, _gap_blocks(filled, policy.threads_per_block))
+        return cls(rows, 32, 1, steps * step, policy.threads_per_block)
 
     @classmethod
-    def of_staged(cls, policy: FoldStaged, rows: int, stage: int, multiprocessors: int) -> Tiling:
+    def of_staged(cls, policy: FoldStaged, rows: int, stage: int, multiprocessors: int, filled: int | None = None) -> Tiling:
         """For the fold of staged rows: a warp is a group, and walks ``stage`` rows at a time. It leaves no more carries than ``fold_tiles`` may."""
         block_rows, most = policy.threads_per_block // 32 * stage, max(1, cls.most_entries(tuned(FoldTiles()), rows, multiprocessors) // 2)
-        steps = min(policy.max_tile_steps, max(1, rows // (policy.grid_blocks_per_multiprocessor * multiprocessors * block_rows)))
-        return cls(rows, 32, 1, max(steps, ceil_div(rows, most * block_rows)) * stage, policy.threads_per_block)
+        blocks, resident = policy.grid_blocks_per_multiprocessor * multiprocessors, policy.min_blocks_per_multiprocessor * multiprocessors
+        steps = apply(even_steps, ceil_div(rows, block_rows), blocks, resident, policy.max_tile_steps, _gap_blocks(filled, policy.threads_per_block))
+        return cls(rows, 32, 1, greatest(steps, ceil_div(rows, most * block_rows)) * stage, policy.threads_per_block)
 
     @classmethod
     def of_ids(cls, rows: int) -> Tiling:
@@ -264,6 +267,10 @@ def few_counted_launch(policy: CountFewIds, rows: int, segments: int, multiproce
     parts = max(policy.grid_blocks_per_multiprocessor * multiprocessors // ranges, ceil_div(rows, policy.max_block_rows))
     parts = min(ceil_div(rows, policy.threads_per_block * policy.items_per_thread), parts)
     return (parts * ranges, policy.threads_per_block, 4 * width), width, ranges
+
+
+def _gap_blocks(segments: int | None, threads: int) -> int:
+    return 0 if segments is None else gap_blocks(segments, threads)
 
 
 def gap_blocks(segments: int, threads: int) -> int:

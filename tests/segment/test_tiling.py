@@ -34,6 +34,7 @@ from numba_baracuda.segment.staged_tiling import (
     staged_runs_rows,
 )
 from numba_baracuda.segment.tiling import Tiling, half_reciprocal_of, lanes_for, reciprocal_of
+from numba_baracuda.segment.waves import even_steps
 
 CARD = Target((9, 0), 132, 50 << 20)
 _FOLDS = [f"unsorted_segment_{kind}" for kind in ("sum", "var", "logsumexp", "argmax", "norm2")]
@@ -99,6 +100,22 @@ def test_stages_are_shorter_where_rows_are_few() -> None:
     assert few < usual and few % 4 == 0
     assert all(staged_rows(plan, columns * 8, 4, 8, 100, 132) == staged_rows(plan, columns * 8, 8, 8, 100, 132) for columns in (1, 3, 17))
     assert Tiling.of_staged(plan, 10_000, few, 132).row_blocks >= 132 > Tiling.of_staged(plan, 10_000, usual, 132).row_blocks
+
+
+@pytest.mark.parametrize(("fewest", "resident"), [(16 * 132, 6 * 132), (16 * 132, 3 * 132), (2 * 132, 8 * 132), (2 * 132, 0)])
+def test_waves_of_blocks_are_about_full(fewest: int, resident: int) -> None:
+    """Blocks take about no longer than with the usual number of steps, and of some waves less than a quarter is idle."""
+    idle = []
+    for blocks in [1, 131, 133, 792, *range(1000, 60_000, 331)]:
+        steps, usual = even_steps(blocks, fewest, resident, 16), min(16, ceil_div(blocks, fewest))
+        assert usual / 2 <= steps <= min(16, usual + 7)
+        if not resident:
+            assert steps == usual
+            continue
+        used, usually = (ceil_div(ceil_div(blocks, each), resident) * each for each in (steps, usual))
+        assert used <= 1.15 * usually
+        idle.append(1 - blocks / (used * resident) if blocks >= 2.5 * resident * usual else 0.0)
+    assert (0 < max(idle) < 0.25) if resident else not idle
 
 
 def test_columns_of_a_lane_of_staged_rows() -> None:

@@ -193,7 +193,8 @@ def _narrow(
     """The launch where lanes share the rows, its tiling, and the slot of statuses, if its blocks look back."""
     value, order, columns, results = descriptor.element, fold.order, rows.columns, fold.monoid.results
     plan = policy_of.fold_narrow(target, value, order.index, columns, fold.monoid, usual)
-    tiling, (name, second) = Tiling.of_narrow(plan, descriptor.num_inputs, target.multiprocessors), (fold.other[0], 2) if fold.other else (NULL, 0)
+    tiling = Tiling.of_narrow(plan, descriptor.num_inputs, target.multiprocessors, descriptor.num_segments if fold.fills else None)
+    name, second = (fold.other[0], 2) if fold.other else (NULL, 0)
     store_vector = vector_for(BY_NAME[fold.result].itemsize, columns * results, (rows.addresses[1], (rows.steps[1] * results, 1)))
     kernel, options, more = "fold_narrow", dict[str, Any](), dict[str, Any]()
     if isinstance(plan, policy.FoldShortRuns):
@@ -243,7 +244,7 @@ def _staged(
         fits = fits or width <= plan.max_vectors
     if not (fits and stage):
         return None
-    tiling = Tiling.of_staged(plan, descriptor.num_inputs, stage, target.multiprocessors)
+    tiling = Tiling.of_staged(plan, descriptor.num_inputs, stage, target.multiprocessors, descriptor.num_segments if fold.fills else None)
     status = status_slot(descriptor.num_inputs, tiling.row_blocks, plain(width), vector, monoid, fold.state_of(value.name))
     spec = kernel_spec(
         "fold_staged", tiling.threads, plan.min_blocks_per_multiprocessor, monoid=monoid.name, value=descriptor.element, result=fold.result,

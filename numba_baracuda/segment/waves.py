@@ -1,0 +1,24 @@
+"""How many steps blocks take, so that waves of them are full. Imports no Numba."""
+
+from __future__ import annotations
+
+from ..core.axes import ceil_div
+
+
+def even_steps(blocks: int, fewest: int, resident: int, most: int, others: int = 0) -> int:
+    """Steps of each block, ``most`` at most, where there would be so many ``blocks`` of one step: about as many as leave ``fewest`` blocks.
+
+    There may be fewer, down to half, or more, up to one and a half waves of ``resident`` blocks: as many as take the least time, if each wave takes
+    that of its steps and of an eighth of one, and blocks that do not end together take a sixteenth of a wave. There are so many ``others`` in the
+    first wave, and the last blocks must not miss the last wave by a few. Where the compiler decides how many are ``resident``, which is then 0, there
+    are about as many steps.
+    """
+    usual = min(most, max(1, ceil_div(blocks, fewest)))
+    if not resident:
+        return usual
+    longest = max(usual, min(most, usual + 7, 2 * blocks // (3 * resident)))
+
+    def time(steps: int) -> int:
+        return (16 * ceil_div(ceil_div(blocks, steps) + others + resident // 64, resident) + 1) * (8 * steps + 1)
+
+    return min(range(ceil_div(usual, 2), longest + 1), key=time)
