@@ -190,6 +190,8 @@ class FoldStaged(Policy):
     stage_bytes: int = 8192  #: bytes of rows that a warp has in shared memory at a time, with their ids and the numbers of heads, about
     max_tile_steps: int = 16  #: stages of a tile at most
     grid_blocks_per_multiprocessor: int = 16  #: blocks that there are before tiles have more than one stage
+    #: With so many rows for each segment in the mean, or more, there may be fewer blocks, in fuller waves; else some take longer than others.
+    even_segment_rows: int = 12
     least_blocks_per_multiprocessor: int = 2  #: blocks that there are before stages have as many rows as they may
     min_blocks_per_multiprocessor: int = 6
 

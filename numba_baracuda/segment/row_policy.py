@@ -153,6 +153,7 @@ class FoldAndBroadcastStaged(Policy):
     min_segment_rows: float = 2.0  #: with fewer rows for each segment in the mean, what a lane does once for a run takes longer than a fold
     stage_bytes: int = 36 << 10  #: bytes of a tile's rows, of all operands, about
     min_row_bytes: int = 8  #: bytes of a row of one operand at least: with fewer, what each row and run takes besides is more
+    min_position_bytes: int = 12  #: the same of rows in which positions are found
     min_lanes: int = 72  #: lanes that have runs of a tile in the mean, at least: with fewer, most threads are idle
     max_row_bytes: int = 128  #: bytes of a row of all operands at most: rows behind a tile have room, too
     odd_row_bytes: int = 256  #: the same of rows that are no vectors, of which positions are stored, or in short segments

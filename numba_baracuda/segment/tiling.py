@@ -102,19 +102,24 @@ class Tiling:
         return 2 * min(ceil_div(rows, FoldTiles.items_per_thread), full)
 
     @classmethod
-    def of_narrow(cls, policy: FoldNarrow, rows: int, multiprocessors: int, filled: int | None = None) -> Tiling:
-        """For the fold of narrow rows: a warp is a group, and walks 32 · items_per_thread rows at a time; it fills gaps of so many segments."""
+    def of_narrow(cls, policy: FoldNarrow, rows: int, multiprocessors: int, gaps: int = 0) -> Tiling:
+        """For the fold of narrow rows: a warp is a group, and walks 32 · items_per_thread rows at a time. So many blocks look for ``gaps``."""
         step, block_rows = 32 * policy.items_per_thread, policy.threads_per_block * policy.items_per_thread
         fewest, resident = policy.grid_blocks_per_multiprocessor * multiprocessors, policy.min_blocks_per_multiprocessor * multiprocessors
-        steps = apply(even_steps, ceil_div(rows, block_rows), fewest, resident, policy.max_tile_steps, _gap_blocks(filled, policy.threads_per_block))
+        steps = apply(even_steps, ceil_div(rows, block_rows), fewest, resident, policy.max_tile_steps, gaps)
         return cls(rows, 32, 1, steps * step, policy.threads_per_block)
 
     @classmethod
-    def of_staged(cls, policy: FoldStaged, rows: int, stage: int, multiprocessors: int, filled: int | None = None) -> Tiling:
-        """For the fold of staged rows: a warp is a group, and walks ``stage`` rows at a time. It leaves no more carries than ``fold_tiles`` may."""
+    def of_staged(
+        cls, policy: FoldStaged, rows: int, stage: int, multiprocessors: int, gaps: int = 0, known: bool = False, longer: bool = False
+    ) -> Tiling:  # fmt: skip
+        """For the fold of staged rows: a warp is a group, and walks ``stage`` rows at a time. It leaves no more carries than ``fold_tiles`` may.
+
+        So many blocks look for ``gaps``. ``known``: whether no more blocks are resident than must be; ``longer``: see :func:`~.waves.even_steps`.
+        """
         block_rows, most = policy.threads_per_block // 32 * stage, max(1, cls.most_entries(tuned(FoldTiles()), rows, multiprocessors) // 2)
-        blocks, resident = policy.grid_blocks_per_multiprocessor * multiprocessors, policy.min_blocks_per_multiprocessor * multiprocessors
-        steps = apply(even_steps, ceil_div(rows, block_rows), blocks, resident, policy.max_tile_steps, _gap_blocks(filled, policy.threads_per_block))
+        fewest, resident = policy.grid_blocks_per_multiprocessor * multiprocessors, policy.min_blocks_per_multiprocessor * multiprocessors
+        steps = apply(even_steps, ceil_div(rows, block_rows), fewest, resident if known else 0, policy.max_tile_steps, gaps, longer)
         return cls(rows, 32, 1, greatest(steps, ceil_div(rows, most * block_rows)) * stage, policy.threads_per_block)
 
     @classmethod
@@ -267,10 +272,6 @@ def few_counted_launch(policy: CountFewIds, rows: int, segments: int, multiproce
     parts = max(policy.grid_blocks_per_multiprocessor * multiprocessors // ranges, ceil_div(rows, policy.max_block_rows))
     parts = min(ceil_div(rows, policy.threads_per_block * policy.items_per_thread), parts)
     return (parts * ranges, policy.threads_per_block, 4 * width), width, ranges
-
-
-def _gap_blocks(segments: int | None, threads: int) -> int:
-    return 0 if segments is None else gap_blocks(segments, threads)
 
 
 def gap_blocks(segments: int, threads: int) -> int:

@@ -127,7 +127,7 @@ def fold(
         )  # fmt: skip
         in_stages = {
             "threads_per_block": narrow_threads, "stage_bytes": narrow_stage or 1, "min_segment_rows": 0.0,
-            "max_segment_rows": 1e9 if narrow_stage else 0.0, "min_row_bytes": 1, "min_lanes": 1,
+            "max_segment_rows": 1e9 if narrow_stage else 0.0, "min_row_bytes": 1, "min_position_bytes": 1, "min_lanes": 1,
         }  # fmt: skip
         narrow_stages, wide_stages = using(FoldAndBroadcastStaged, long_rows=16, **in_stages), using(FoldAndBroadcastWide, **in_stages)
         with (

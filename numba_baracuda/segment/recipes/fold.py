@@ -14,7 +14,7 @@ from ...core.sizes import least, plain
 from .. import policy, policy_of
 from ..staged_tiling import staged_bytes, staged_columns, staged_rows
 from ..statuses import early_blocks
-from ..tiling import Tiling, half_reciprocal_of, vector_for
+from ..tiling import Tiling, gap_blocks, half_reciprocal_of, vector_for
 from .carries import carries_steps, carry_arguments
 from .common import Rows, check_slots, checks, kernel_spec, only_checks, taken
 from .order import Order, as_given, key_slots, keys, order_of, scratch_slot, sort
@@ -193,7 +193,8 @@ def _narrow(
     """The launch where lanes share the rows, its tiling, and the slot of statuses, if its blocks look back."""
     value, order, columns, results = descriptor.element, fold.order, rows.columns, fold.monoid.results
     plan = policy_of.fold_narrow(target, value, order.index, columns, fold.monoid, usual)
-    tiling = Tiling.of_narrow(plan, descriptor.num_inputs, target.multiprocessors, descriptor.num_segments if fold.fills else None)
+    gaps = gap_blocks(descriptor.num_segments, plan.threads_per_block) if fold.fills else 0
+    tiling = Tiling.of_narrow(plan, descriptor.num_inputs, target.multiprocessors, gaps)
     name, second = (fold.other[0], 2) if fold.other else (NULL, 0)
     store_vector = vector_for(BY_NAME[fold.result].itemsize, columns * results, (rows.addresses[1], (rows.steps[1] * results, 1)))
     kernel, options, more = "fold_narrow", dict[str, Any](), dict[str, Any]()
@@ -244,7 +245,9 @@ def _staged(
         fits = fits or width <= plan.max_vectors
     if not (fits and stage):
         return None
-    tiling = Tiling.of_staged(plan, descriptor.num_inputs, stage, target.multiprocessors, descriptor.num_segments if fold.fills else None)
+    gaps = gap_blocks(descriptor.num_segments, plan.threads_per_block) if fold.fills else 0
+    longer = descriptor.num_inputs >= plan.even_segment_rows * descriptor.num_segments
+    tiling = Tiling.of_staged(plan, descriptor.num_inputs, stage, target.multiprocessors, gaps, value.itemsize < 8, longer)
     status = status_slot(descriptor.num_inputs, tiling.row_blocks, plain(width), vector, monoid, fold.state_of(value.name))
     spec = kernel_spec(
         "fold_staged", tiling.threads, plan.min_blocks_per_multiprocessor, monoid=monoid.name, value=descriptor.element, result=fold.result,

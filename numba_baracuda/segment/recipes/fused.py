@@ -149,7 +149,7 @@ def _staged(descriptor: SegmentDescriptor, target: Target, gradient: Gradient, o
     any_row = gradient.uses_positions or vector_for(value.itemsize, columns) == 1 or n <= _short_rows(gradient) * segments
     wide = any_row and row_bytes > tuned(FoldAndBroadcastStaged()).odd_row_bytes
     plan = policy_of.fold_and_broadcast_staged(target, value.name, monoid_of(gradient.fold), wide)
-    narrowest = plan.min_row_bytes * operands
+    narrowest = plan.min_position_bytes if gradient.uses_positions else plan.min_row_bytes * operands
     if not order.packed or row_bytes < narrowest or n < plan.min_segment_rows * segments or n > plan.max_segment_rows * segments:
         return None
     if row_bytes > plan.max_row_bytes and (wide or not any_row):
