@@ -104,8 +104,8 @@ class FoldTiles(Policy):
     threads_per_block: int = compiled(128, THREADS)  # few, so that rows in flight leave registers for many blocks
     items_per_thread: int = compiled(8, (4, 8, 16))  #: rows whose loads a thread issues before it uses the first
     max_tile_rows: int = multiple(256, 16)  #: rows that a group walks, about, where blocks come in several waves
-    max_halves_tile_rows: int = multiple(512, 16)  #: the same of contiguous halves, which are half as many bytes
-    #: With so many rows for each segment in the mean, tiles of contiguous halves, and of states of several scalars, are twice as long: few runs end.
+    #: With so many rows for each segment in the mean, tiles of states of several scalars are twice as long: few runs end. Those of contiguous halves,
+    #: which are half as many bytes, are four times as long.
     long_segment_rows: int = 128
     #: With fewer, some segment may have most rows, and others runs of one row, which take longer than other rows: such tiles are half as long, so
     #: that blocks come in several waves and end together.

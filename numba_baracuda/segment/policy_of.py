@@ -150,9 +150,7 @@ def fold_tiles(
         blocks = 4 if wide and (permuted or monoid.finishes) else 5
     else:
         blocks = TILES.left(wide_states=wide, permutation=permuted, lift=monoid.lifts, finish=monoid.finishes, beyond_sm_90=_beyond(target))
-    plan = tuned(FoldTiles(items_per_thread=items, min_blocks_per_multiprocessor=blocks))
-    most = plan.max_halves_tile_rows if element.itemsize == 2 and not permuted else plan.max_tile_rows
-    return replace(plan, max_tile_rows=most)
+    return tuned(FoldTiles(items_per_thread=items, min_blocks_per_multiprocessor=blocks))
 
 
 def fold_staged(value: str, vector: int, monoid: KernelMonoid, apart: bool) -> FoldStaged:

@@ -102,11 +102,14 @@ class Tiling:
         return 2 * min(ceil_div(rows, FoldTiles.items_per_thread), full)
 
     @classmethod
-    def of_narrow(cls, policy: FoldNarrow, rows: int, multiprocessors: int, gaps: int = 0) -> Tiling:
-        """For the fold of narrow rows: a warp is a group, and walks 32 · items_per_thread rows at a time. So many blocks look for ``gaps``."""
+    def of_narrow(cls, policy: FoldNarrow, rows: int, multiprocessors: int, gaps: int = 0, known: bool = False) -> Tiling:
+        """For the fold of narrow rows: a warp is a group, and walks 32 · items_per_thread rows at a time.
+
+        So many blocks look for ``gaps``. ``known``: whether no more blocks are resident than must be.
+        """
         step, block_rows = 32 * policy.items_per_thread, policy.threads_per_block * policy.items_per_thread
         fewest, resident = policy.grid_blocks_per_multiprocessor * multiprocessors, policy.min_blocks_per_multiprocessor * multiprocessors
-        steps = apply(even_steps, ceil_div(rows, block_rows), fewest, resident, policy.max_tile_steps, gaps)
+        steps = apply(even_steps, ceil_div(rows, block_rows), fewest, resident if known else 0, policy.max_tile_steps, gaps)
         return cls(rows, 32, 1, steps * step, policy.threads_per_block)
 
     @classmethod
@@ -115,7 +118,7 @@ class Tiling:
     ) -> Tiling:  # fmt: skip
         """For the fold of staged rows: a warp is a group, and walks ``stage`` rows at a time. It leaves no more carries than ``fold_tiles`` may.
 
-        So many blocks look for ``gaps``. ``known``: whether no more blocks are resident than must be; ``longer``: see :func:`~.waves.even_steps`.
+        ``gaps`` and ``known`` as in :meth:`of_narrow`; ``longer`` as in :func:`~.waves.even_steps`.
         """
         block_rows, most = policy.threads_per_block // 32 * stage, max(1, cls.most_entries(tuned(FoldTiles()), rows, multiprocessors) // 2)
         fewest, resident = policy.grid_blocks_per_multiprocessor * multiprocessors, policy.min_blocks_per_multiprocessor * multiprocessors

@@ -227,7 +227,8 @@ def test_without_a_gpu_launches_are_printed(emulator: Kind, capsys: pytest.Captu
     assert tune.main(["segment_sum", "4000000", "128", "100000", "--field", "FoldTiles.threads_per_block=256"]) == 0
     printed = capsys.readouterr().out
     assert "*  chosen" in printed and "fold_tiles 3,963 × 128 threads, 0 B shared, ≥ 5 resident" in printed
-    assert "fold_tiles 1,982 × 256 threads, 0 B shared, ≥ 5 resident; threads_per_block 256; row_blocks 3907 → 1954" in printed
+    assert "fold_tiles 1,982 × 256 threads, 0 B shared, ≥ 5 resident; looks_back False → True; threads_per_block 256; " in printed
+    assert "row_blocks 3907 → 1954" in printed
     assert "times need a GPU" in printed
 
 

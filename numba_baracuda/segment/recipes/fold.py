@@ -114,13 +114,14 @@ def _varies(descriptor: SegmentDescriptor, monoid: KernelMonoid) -> bool:
 
 def _tile_halves(descriptor: SegmentDescriptor, monoid: KernelMonoid) -> int:
     """How many halves of the usual longest tile of rows in order a tile has at most, by arithmetic, which any sizes share: 2, or, where it varies, 1
-    if segments have so few rows in the mean that long and short ones may be mixed, and 4 if they are long.
+    if segments have so few rows in the mean that long and short ones may be mixed, and 4 if they are long, or 8 of halves.
     """
     if not _varies(descriptor, monoid):
         return 2
     plan, n, segments = tuned(policy.FoldTiles()), descriptor.num_inputs, descriptor.num_segments
-    mixed = plan.mixed_segment_rows if monoid.extreme or BY_NAME[descriptor.element].itemsize == 2 else plan.mixed_heavy_rows
-    halves: int = 1 + least(1, n // (mixed * segments)) + 2 * least(1, n // (plan.long_segment_rows * segments))
+    narrow = BY_NAME[descriptor.element].itemsize == 2
+    mixed = plan.mixed_segment_rows if monoid.extreme or narrow else plan.mixed_heavy_rows
+    halves: int = 1 + least(1, n // (mixed * segments)) + (6 if narrow else 2) * least(1, n // (plan.long_segment_rows * segments))
     return halves
 
 
@@ -194,7 +195,7 @@ def _narrow(
     value, order, columns, results = descriptor.element, fold.order, rows.columns, fold.monoid.results
     plan = policy_of.fold_narrow(target, value, order.index, columns, fold.monoid, usual)
     gaps = gap_blocks(descriptor.num_segments, plan.threads_per_block) if fold.fills else 0
-    tiling = Tiling.of_narrow(plan, descriptor.num_inputs, target.multiprocessors, gaps)
+    tiling = Tiling.of_narrow(plan, descriptor.num_inputs, target.multiprocessors, gaps, known=not fold.monoid.heavy)
     name, second = (fold.other[0], 2) if fold.other else (NULL, 0)
     store_vector = vector_for(BY_NAME[fold.result].itemsize, columns * results, (rows.addresses[1], (rows.steps[1] * results, 1)))
     kernel, options, more = "fold_narrow", dict[str, Any](), dict[str, Any]()
