@@ -146,7 +146,7 @@ class FoldAndBroadcast(Policy):
 
 @dataclass(frozen=True)
 class FoldAndBroadcastStaged(Policy):
-    """``fold_and_broadcast_staged``: a block does so with all rows of a tile at a time, where they are narrow or no vectors."""
+    """``fold_and_broadcast_staged``: a block does so with all rows of a tile at a time, where they are narrow, no vectors, or in short segments."""
 
     threads_per_block: int = compiled(256, THREADS)
     items_per_thread: int = compiled(4, (2, 4, 8))  #: rows that a thread loads from shared memory before it uses the first

@@ -18,8 +18,10 @@ def even_steps(blocks: int, fewest: int, resident: int, most: int, others: int =
         return usual
     least = ceil_div(usual, 2) if 2 * blocks < 5 * resident * usual else usual
     greatest = max(usual, min(most, usual + 7, 2 * blocks // (3 * resident))) if longer else usual
-
-    def time(steps: int) -> int:
-        return (16 * ceil_div(ceil_div(blocks, steps) + others + resident // 64, resident) + 1) * (8 * steps + 1)
-
-    return min(range(least, greatest + 1), key=time)
+    # plain arithmetic, which a call of new sizes waits for
+    found, shortest, behind = usual, 0, others + resident // 64 + resident - 1
+    for steps in range(least, greatest + 1):
+        time = (16 * (((blocks + steps - 1) // steps + behind) // resident) + 1) * (8 * steps + 1)
+        if time < shortest or not shortest:
+            found, shortest = steps, time
+    return found

@@ -32,7 +32,7 @@ def _rows_of(gradient: Gradient) -> tuple[str, ...]:
 
 
 def _serves(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], gradient: Gradient, order: Order, rows: Rows) -> bool:
-    """Whether ids are in order, the fold is of rows that the gradient reads anyway, and what is read and stored is contiguous."""
+    """Whether ids are in order, the fold is of rows that the gradient reads, or of none that it does, and what is read and stored is contiguous."""
     simple = not gradient.guarded and set(gradient.over) <= set(_rows_of(gradient))
     given = simple and descriptor.in_order(op) and order.step == 1 and is_flat(descriptor, gradient, layouts, 1)
     return given and all(rows.is_contiguous(k) for k in range(len(rows.steps)))
@@ -142,7 +142,10 @@ def _held(descriptor: SegmentDescriptor, target: Target, gradient: Gradient, ord
 
 
 def _staged(descriptor: SegmentDescriptor, target: Target, gradient: Gradient, order: Order, arguments: dict[str, Any]) -> tuple[Launch, int] | None:
-    """The same of a block that has all rows of a tile, which are narrow, or no vectors and not too wide; None where segments are long in the mean."""
+    """The same of a block that has all rows of a tile; None where segments are long in the mean.
+
+    Rows are narrow, or not too wide and no vectors, or of short segments, or such that their positions are stored.
+    """
     value, n, segments, columns = BY_NAME[descriptor.element], descriptor.num_inputs, descriptor.num_segments, plain(descriptor.embedding_dim)
     operands = len(_rows_of(gradient))
     row_bytes, id_bytes = plain(descriptor.row_size) * operands, BY_NAME[order.index].itemsize
