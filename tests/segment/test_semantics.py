@@ -20,7 +20,7 @@ import numba_baracuda as nb
 from numba_baracuda.core.dtypes import BY_NAME, numpy_dtype
 from numba_baracuda.core.op import Op, Variant
 from numba_baracuda.plans.tuning import using
-from numba_baracuda.segment.policy import FoldAndBroadcast, FoldAndBroadcastShort, FoldThenBroadcast
+from numba_baracuda.segment.policy import FoldAndBroadcast, FoldAndBroadcastShort, FoldAndBroadcastStaged, FoldThenBroadcast
 
 NAN, INF = np.nan, np.inf
 
@@ -51,14 +51,15 @@ def run(kind: Kind, op: Op, variant: Variant, element: str, segments: int, given
 # ---------------------------------------------------------------- max and min
 
 
+@pytest.mark.parametrize("at_once", [False, True])
 @pytest.mark.parametrize("ties", ["first", "all", "even"])
 @pytest.mark.parametrize(
     ("op", "variant"),
     [pair for pair in variants_of(BACKWARD) if pair[0].name in ("segment_max_backward", "unsorted_segment_min_backward")],
     ids=name_of,
 )
-def test_ties(kind: Kind, op: Op, variant: Variant, ties: str) -> None:
-    """Whole numbers with ties among them, zeros of both signs, NaN and infinities, against the truth."""
+def test_ties(kind: Kind, op: Op, variant: Variant, ties: str, at_once: bool) -> None:
+    """Whole numbers with ties among them, zeros of both signs, NaN and infinities, against the truth; of ids in order by one launch, too."""
     sample = Sample("tied", 140, (3,), 9, samples.outside, whole=True)
     given = samples.operands(op, sample)
     x, ids = given["input"], given["segment_ids"]
@@ -66,7 +67,8 @@ def test_ties(kind: Kind, op: Op, variant: Variant, ties: str) -> None:
     x[x == 0] = np.random.default_rng(0).choice([-0.0, 0.0], (x == 0).sum())
     x[(ids == 3) & (np.arange(140) % 3 > 0), 1] = NAN
     x[ids == 4, 2] = INF if stem(op.name) == "min" else -INF
-    got = check(kind, op, variant, sample, given, ties=ties)
+    with using(FoldAndBroadcast, min_bytes=1 if at_once else 1 << 30), using(FoldAndBroadcastStaged, min_lanes=1):
+        got = check(kind, op, variant, sample, given, ties=ties)
     received = references.Runs(ids, 9).fold(np.add, (got != 0).astype(np.int64), 0)
     assert (received.max() == 1) == (ties == "first")
 
