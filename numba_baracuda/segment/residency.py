@@ -58,7 +58,7 @@ TILES_HALVES = Registers(33, 3, 7)
 #: of ``fold_tiles`` with sums about the mean of rows; the same with one result that is no double, of loads of fewer than 16 bytes
 TILES_MEANS, TILES_MEANS_ALONE = Registers(51, 3, 5), Registers(33, 3, 5)
 #: of ``fold_tiles`` with halves or columns apart, where a state is one scalar
-TILES_BY_REGISTERS = Registers(27, 1, 7, apart=31, finish=8)
+TILES_BY_REGISTERS = Registers(27, 1, 7, apart=31, finish=8, beyond_sm_90=3)
 #: of ``fold_tiles`` with vectors of fewer than 16 bytes
 TILES = Residency(8, wide_states=1, permutation=2, lift=1, finish=1, beyond_sm_90=1)
 #: of ``fold_narrow``; and the same with states of several scalars, or of halves
