@@ -107,10 +107,8 @@ class Tiling:
 
         So many blocks look for ``gaps``. ``known``: whether no more blocks are resident than must be.
         """
-        step, block_rows = 32 * policy.items_per_thread, policy.threads_per_block * policy.items_per_thread
-        fewest, resident = policy.grid_blocks_per_multiprocessor * multiprocessors, policy.min_blocks_per_multiprocessor * multiprocessors
-        steps = apply(even_steps, ceil_div(rows, block_rows), fewest, resident if known else 0, policy.max_tile_steps, gaps)
-        return cls(rows, 32, 1, steps * step, policy.threads_per_block)
+        steps = _steps(policy, ceil_div(rows, policy.threads_per_block * policy.items_per_thread), multiprocessors, gaps, known)
+        return cls(rows, 32, 1, steps * 32 * policy.items_per_thread, policy.threads_per_block)
 
     @classmethod
     def of_staged(
@@ -121,8 +119,7 @@ class Tiling:
         ``gaps`` and ``known`` as in :meth:`of_narrow`; ``longer`` as in :func:`~.waves.even_steps`.
         """
         block_rows, most = policy.threads_per_block // 32 * stage, max(1, cls.most_entries(tuned(FoldTiles()), rows, multiprocessors) // 2)
-        fewest, resident = policy.grid_blocks_per_multiprocessor * multiprocessors, policy.min_blocks_per_multiprocessor * multiprocessors
-        steps = apply(even_steps, ceil_div(rows, block_rows), fewest, resident if known else 0, policy.max_tile_steps, gaps, longer)
+        steps = _steps(policy, ceil_div(rows, block_rows), multiprocessors, gaps, known, longer)
         return cls(rows, 32, 1, greatest(steps, ceil_div(rows, most * block_rows)) * stage, policy.threads_per_block)
 
     @classmethod
@@ -172,6 +169,13 @@ class Tiling:
         """The same, and the blocks that look for gaps."""
         blocks, threads, shared = self.launch
         return blocks + gap_blocks(segments, threads), threads, shared
+
+
+def _steps(policy: FoldNarrow | FoldStaged, blocks: int, multiprocessors: int, gaps: int, known: bool, longer: bool = False) -> int:
+    """Steps of a block where there would be so many ``blocks`` of one step; the others as in :meth:`Tiling.of_staged`."""
+    resident = policy.min_blocks_per_multiprocessor * multiprocessors if known else 0
+    steps: int = apply(even_steps, blocks, policy.grid_blocks_per_multiprocessor * multiprocessors, resident, policy.max_tile_steps, gaps, longer)
+    return steps
 
 
 def carries_shape(policy: FoldCarries, entries: int, columns: int, vector: int) -> tuple[int, int, int]:

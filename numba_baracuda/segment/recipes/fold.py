@@ -119,9 +119,9 @@ def _tile_halves(descriptor: SegmentDescriptor, monoid: KernelMonoid) -> int:
     if not _varies(descriptor, monoid):
         return 2
     plan, n, segments = tuned(policy.FoldTiles()), descriptor.num_inputs, descriptor.num_segments
-    narrow = BY_NAME[descriptor.element].itemsize == 2
-    mixed = plan.mixed_segment_rows if monoid.extreme or narrow else plan.mixed_heavy_rows
-    halves: int = 1 + least(1, n // (mixed * segments)) + (6 if narrow else 2) * least(1, n // (plan.long_segment_rows * segments))
+    of_halves = BY_NAME[descriptor.element].itemsize == 2
+    mixed = plan.mixed_segment_rows if monoid.extreme or of_halves else plan.mixed_heavy_rows
+    halves: int = 1 + least(1, n // (mixed * segments)) + (6 if of_halves else 2) * least(1, n // (plan.long_segment_rows * segments))
     return halves
 
 
@@ -133,6 +133,11 @@ def _most_entries(descriptor: SegmentDescriptor, target: Target, monoid: KernelM
 
 def _launch(tiling: Tiling, descriptor: SegmentDescriptor, fold: SegmentFold) -> tuple[int, int, int]:
     return tiling.fold_launch(descriptor.num_segments) if fold.fills else tiling.launch
+
+
+def _gaps(plan: policy.FoldNarrow | policy.FoldStaged, descriptor: SegmentDescriptor, fold: SegmentFold) -> int:
+    """Blocks of that launch that look for gaps."""
+    return gap_blocks(descriptor.num_segments, plan.threads_per_block) if fold.fills else 0
 
 
 def _arguments(descriptor: SegmentDescriptor, target: Target, fold: SegmentFold, tiling: Tiling, status: Slot | None) -> dict[str, Any]:
@@ -194,8 +199,7 @@ def _narrow(
     """The launch where lanes share the rows, its tiling, and the slot of statuses, if its blocks look back."""
     value, order, columns, results = descriptor.element, fold.order, rows.columns, fold.monoid.results
     plan = policy_of.fold_narrow(target, value, order.index, columns, fold.monoid, usual)
-    gaps = gap_blocks(descriptor.num_segments, plan.threads_per_block) if fold.fills else 0
-    tiling = Tiling.of_narrow(plan, descriptor.num_inputs, target.multiprocessors, gaps, known=not fold.monoid.heavy)
+    tiling = Tiling.of_narrow(plan, descriptor.num_inputs, target.multiprocessors, _gaps(plan, descriptor, fold), known=not fold.monoid.heavy)
     name, second = (fold.other[0], 2) if fold.other else (NULL, 0)
     store_vector = vector_for(BY_NAME[fold.result].itemsize, columns * results, (rows.addresses[1], (rows.steps[1] * results, 1)))
     kernel, options, more = "fold_narrow", dict[str, Any](), dict[str, Any]()
@@ -246,9 +250,9 @@ def _staged(
         fits = fits or width <= plan.max_vectors
     if not (fits and stage):
         return None
-    gaps = gap_blocks(descriptor.num_segments, plan.threads_per_block) if fold.fills else 0
     longer = descriptor.num_inputs >= plan.even_segment_rows * descriptor.num_segments
-    tiling = Tiling.of_staged(plan, descriptor.num_inputs, stage, target.multiprocessors, gaps, value.itemsize < 8, longer)
+    gaps, known = _gaps(plan, descriptor, fold), value.itemsize < 8
+    tiling = Tiling.of_staged(plan, descriptor.num_inputs, stage, target.multiprocessors, gaps, known, longer)
     status = status_slot(descriptor.num_inputs, tiling.row_blocks, plain(width), vector, monoid, fold.state_of(value.name))
     spec = kernel_spec(
         "fold_staged", tiling.threads, plan.min_blocks_per_multiprocessor, monoid=monoid.name, value=descriptor.element, result=fold.result,

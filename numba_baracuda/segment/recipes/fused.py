@@ -47,15 +47,15 @@ def fold_and_broadcast(
     n, segments, columns = descriptor.num_inputs, descriptor.num_segments, descriptor.embedding_dim
     if n * descriptor.row_size < tuned(FoldAndBroadcast()).min_bytes:
         return []
-    if not _serves(op, descriptor, layouts, gradient, order, Rows(descriptor, *[layouts[name] for name in [*_rows_of(gradient), output]])):
-        return []
     read = _rows_of(gradient)
+    if not _serves(op, descriptor, layouts, gradient, order, Rows(descriptor, *[layouts[name] for name in [*read, output]])):
+        return []
     operands = [*read, *[NULL] * (2 - len(read)), *gradient.segments, *[NULL] * (2 - len(gradient.segments))]
     arguments: dict[str, Any] = {
         **dict(zip(("x", "w", "g", "y"), operands, strict=True)), "ids": order.ids, "guard": LONG.name, "output": output, "rows": n,
         "columns": columns, "segments": segments, "correction": taken(descriptor, monoid_of(gradient.fold)),
     }  # fmt: skip
-    several = (_held, _staged) if _in_place(descriptor, gradient) else (_staged,) if gradient.uses_positions else (_staged, _held)
+    several = (_held, _staged) if _in_place(descriptor, gradient) else (_staged, _held)
     ways = (_in_registers, *(several if columns > 1 else ()))
     made = next(filter(None, (way(descriptor, target, gradient, order, arguments) for way in ways)), None)
     return [Clear(LONG.name, fresh=True), _looking(made[0], n, made[1], target)] if made else []
@@ -110,14 +110,14 @@ def _in_registers(
 def _held(descriptor: SegmentDescriptor, target: Target, gradient: Gradient, order: Order, arguments: dict[str, Any]) -> tuple[Launch, int] | None:
     """The launch of a block that holds segments of rows that are vectors and not narrow, and the rows of which an id may have twice as many.
 
-    None where segments are too long in the mean.
+    None where segments are too long in the mean, or the gradient reads no rows.
     """
     value, columns, in_place = BY_NAME[descriptor.element], plain(descriptor.embedding_dim), _in_place(descriptor, gradient)
     unit, given = vector_for(value.itemsize, columns), 0 if in_place else len(gradient.given)
     plan = policy_of.fold_and_broadcast(target, descriptor.element, monoid_of(gradient.fold), in_place, unit == 1)
     row_bytes, given_bytes = plain(descriptor.row_size) * len(gradient.rows), columns * given * BY_NAME[value.accumulator].itemsize
     n, segments = descriptor.num_inputs, descriptor.num_segments
-    if row_bytes <= plan.narrow_row_bytes or (unit == 1 and (not in_place or n < plan.min_odd_segment_rows * segments)):
+    if not gradient.rows or row_bytes <= plan.narrow_row_bytes or (unit == 1 and (not in_place or n < plan.min_odd_segment_rows * segments)):
         return None
     # a lane has the number of heads of 32 rows, so that there are 1024 rows at most
     each = 2 if in_place and plan.threads_per_block <= 512 and plan.held_bytes >= row_bytes * plan.threads_per_block else 1
