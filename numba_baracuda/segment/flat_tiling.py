@@ -64,7 +64,10 @@ def rows_met(elements: int, columns: int) -> int:
     return elements // columns + 3
 
 
-def flat_launch(elements: int, tile: int, tile_rows: int, threads: int, ids: int) -> tuple[int, int, int]:
-    """Blocks, threads and shared bytes of the flat broadcast: a word for each row, and for all ``ids`` that each thread loads in the last turn."""
+def flat_launch(elements: int, tile: int, tile_rows: int, threads: int, ids: int, divided: bool = False) -> tuple[int, int, int]:
+    """Blocks, threads and shared bytes of the flat broadcast: a word for each row, and for all ``ids`` that each thread loads in the last turn.
+
+    Where it is ``divided``, two.
+    """
     turn = threads * ids
-    return ceil_div(elements, tile), threads, 4 * turn * ceil_div(tile_rows, turn)
+    return ceil_div(elements, tile), threads, (8 if divided else 4) * turn * ceil_div(tile_rows, turn)

@@ -62,5 +62,5 @@ TILES_BY_REGISTERS = Registers(27, 1, 7, apart=31, finish=8, beyond_sm_90=3)
 #: of ``fold_tiles`` with vectors of fewer than 16 bytes
 TILES = Residency(8, wide_states=1, permutation=2, lift=1, finish=1, beyond_sm_90=1)
 #: of ``fold_narrow``; and the same with states of several scalars, or of halves
-NARROW = Residency(8, wide_items=2, wide_ids=1, long_row=1, longest_row=1, finish=1, beyond_sm_90=1)
+NARROW = Residency(8, wide_items=3, wide_ids=1, long_row=1, longest_row=1, finish=1, beyond_sm_90=1)
 NARROW_HEAVY = Residency(8, wide_items=2, wide_ids=1, wide_states=2, widening=1, scalars=0.5, least=2)

@@ -94,6 +94,9 @@ class BroadcastFlat(Policy):
     grid_blocks_per_multiprocessor: int = 8  #: blocks that there are at least before they have more than they have in flight
     min_blocks_per_multiprocessor: int = 0
     max_columns: int = 1 << 15  #: with more, a multiply and a shift do not divide a tile's offsets exactly
+    #: Rows of each segment in the mean up to which means are divided as they are copied, not before; and of halves.
+    max_divided_rows: int = 5
+    max_divided_halves_rows: int = 2
 
 
 @dataclass(frozen=True)

@@ -374,6 +374,9 @@ def test_segments_that_a_block_holds(row_bytes: int, given_bytes: int, segments:
         ("segment_mean_backward", 36, 1 << 13, ["bound_segments", "gather_runs"]),
         ("segment_mean_backward", 36, 1 << 16, ["bound_short_segments", "gather_runs"]),
         ("segment_mean_backward", 37, 1 << 13, ["bound_segments", "finish_flat", "broadcast_flat"]),
+        ("segment_mean_backward", 37, 1 << 17, ["bound_short_segments", "finish_flat", "broadcast_flat"]),
+        ("segment_mean_backward", 37, 1 << 18, ["bound_short_segments", "broadcast_flat"]),
+        ("segment_mean_backward", 37, 1 << 21, ["bound_short_segments", "broadcast_flat"]),
         ("unsorted_segment_mean_backward", 36, 1 << 15, ["count_ids", "finish_flat", "gather_rows"]),
         ("unsorted_segment_mean_backward", 36, 1 << 14, ["count_few_ids", "finish_flat", "gather_rows"]),
         ("unsorted_segment_max_backward", 2, 1 << 14, ["fill_rows", "scatter_rows", "scatter_positions", "broadcast_flat"]),
@@ -401,6 +404,12 @@ def test_segments_that_a_block_holds(row_bytes: int, given_bytes: int, segments:
 def test_kernels_of_a_gradient(op: str, columns: int, segments: int, kernels: list[str]) -> None:
     with using(policy.BoundShortSegments, max_pass_bytes=1):
         assert [each.spec.factory.partition(":")[2] for each in _launches(op, columns, segments=segments)] == kernels
+
+
+@pytest.mark.parametrize(("element", "rows_each", "divided"), [("f32", 5, True), ("f32", 6, False), ("bf16", 2, True), ("bf16", 3, False)])
+def test_means_of_short_segments_are_divided_as_they_are_copied(element: str, rows_each: int, divided: bool) -> None:
+    *_, last = _launches("segment_mean_backward", 9, rows=rows_each << 16, segments=1 << 16, element=element)
+    assert last.spec.kernel == "broadcast_flat" and (dict(last.spec.constants)["count"] == "i32") == divided
 
 
 @pytest.mark.parametrize(("rows", "segments", "passes"), [(1 << 20, 1, True), (1 << 24, 1 << 12, False), (1 << 24, 1 << 20, True)])

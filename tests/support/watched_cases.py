@@ -569,6 +569,17 @@ fold("softmax together, ids not in order", "segment_softmax", "broadcast", sampl
 fold("prod to tiles of 3 columns", "segment_prod_backward", "broadcast", Sample("flat of products", 367, (3,), 30, whole=True), tile=512)
 fold("softmax of tiles of halves", "segment_softmax", "broadcast", Sample("flat halves", 431, (5,), 30, samples.runs, "bf16"), tile=512)
 fold("softmax of tiles of doubles", "segment_softmax", "broadcast", Sample("flat doubles", 207, (3,), 30, samples.runs, "f64", "i64"), tile=512)
+for columns, element in ((3, "f32"), (5, "bf16"), (8, "f64")):
+    given = dataclasses.replace(of_runs(f"I{columns}", columns, 3, 700, 2, 0, 400, 1), element=element)
+    fold(f"softmax to tiles of one run, {columns} columns of {element}", "segment_softmax", "broadcast", given, tile=512)
+    fold(f"rows of sums to tiles of one run, {columns} columns of {element}", "segment_sum_backward", "gather", given, tile=512)
+fold("rows of sums to tiles of one run, out of range", "segment_sum_backward", "gather", Sample("I1", 700, (3,), 1, samples.all_are(1)), tile=512)
+fold("rows of means to tiles of one run", "segment_mean_backward", "gather", of_runs("I2", 3, *[1] * 60, 400, *[2] * 60), tile=512)
+fold("rows of means to tiles, ids outside", "segment_mean_backward", "gather", Sample("I4", 300, (3,), 200, samples.outside, "f16", "i64"), tile=512)
+fold("softmax to tiles, ids not in order", "segment_softmax", "broadcast", Sample("I6", 400, (3,), 9, samples.outside), tile=512, disordered=True)
+for name, sample in (("of one run", of_runs("I7", 1, 5, 9000, 3, 4500)), ("out of range", Sample("I9", 5000, (1,), 1, samples.all_are(1)))):
+    fold(f"var to elements {name}", "segment_var_backward", "broadcast", sample)
+fold("var to elements, ids not in order", "segment_var_backward", "broadcast", Sample("I10", 5000, (1,), 9, samples.outside), disordered=True)
 narrow("max to the few that win", "segment_max_backward", "broadcast", Sample("G", 700, (1,), 9, samples.runs), ties="first")
 fold("zeros in products", "segment_prod_backward", "broadcast", Sample("H", 60, (8,), 9, samples.outside, whole=True))
 for columns in (1, 3):

@@ -129,13 +129,13 @@ def broadcast_to_rows(
 
 @jit.kernel
 def broadcast_to_elements(
-    *, gradient: str, value: str, index: str, paired: bool, guarded: bool,
+    *, gradient: str, value: str, index: str, paired: bool, guarded: bool, ordered: bool = False,
     threads_per_block: int = Elements.threads_per_block, items_per_thread: int = Elements.items_per_thread,
 ) -> Any:  # fmt: skip
     """:func:`broadcast_to_rows` for one column, where rows and ids are contiguous: a lane takes as many neighbouring rows as fill 16 bytes of both.
 
     Constants and parameters as in :func:`broadcast_to_rows`: ``paired``, ``x``, ``w`` [rows], ``g``, ``y`` [segments], ``g_row``, ``y_row``;
-    ``permutation`` is not used.
+    ``permutation`` is not used. ``ordered``: whether ids are in order, so that a block whose first and last row have the same loads no others.
     """
     element, index_type, wide = jit.SCALARS[value], jit.SCALARS[index], accumulator_type(value)
     grad, element_vjp = GRADIENTS[gradient], element_vjp_of(gradient, value)
@@ -181,14 +181,20 @@ def broadcast_to_elements(
         tile = int64(cuda.blockIdx.x) * (items_per_thread * stride)
         if tile + items_per_thread * stride <= rows:
             first = tile + cuda.threadIdx.x * lane_items
+            alike = ordered and ids[tile] == ids[tile + items_per_thread * stride - 1]
             for u in range(items_per_thread):
-                for k in range(0, lane_items, index_vector):
-                    load_ids(ids, first + u * stride + k, batch_ids, u * lane_items + k)
                 for k in range(0, lane_items, vector):
                     if has_x:
                         load(x, first + u * stride + k, batch_x, u * lane_items + k)
                     if has_w:
                         load(w, first + u * stride + k, batch_w, u * lane_items + k)
+            if alike:
+                for at in range(batch_size):
+                    batch_ids[at] = ids[tile]
+            else:
+                for u in range(items_per_thread):
+                    for k in range(0, lane_items, index_vector):
+                        load_ids(ids, first + u * stride + k, batch_ids, u * lane_items + k)
             for at in range(batch_size):
                 if 0 <= batch_ids[at] < segments:
                     load_segment(g, y, folded, batch_ids[at], g_row, y_row, batch_g, batch_y, batch_folded, at)

@@ -15,7 +15,8 @@ from ...runtime import jit
 from ...runtime.parameters import Ptr
 from ..flat_tiling import flat_launch, rows_met
 from ..policy import BroadcastFlat
-from .common import first_row_of, row_of, short_reciprocal
+from .common import count_of, first_row_of, row_of, short_reciprocal
+from .gather import quotient_of
 from .vjp import element_vjp_of, special_of
 
 #: where a segment's row begins whose id is out of range: it stays negative whatever column is added
@@ -51,11 +52,11 @@ def _locator_of(pieces: int, units: int, unit: int, span: int, stride: int) -> A
 @functools.cache
 def flat_broadcaster_of(
     gradient: str, value: str, index: str, paired: bool, vector: int, unit: int, span: int, items_per_thread: int, threads_per_block: int,
-    ids_per_thread: int, new: bool = False,
+    ids_per_thread: int, new: bool = False, ordered: bool = False, count: str = "", differences: bool = False,
 ) -> Any:  # fmt: skip
-    """``broadcast_tile(block, blocks, x, w, …)``: what block ``block`` of ``blocks`` of :func:`broadcast_flat` does.
+    """``broadcast_tile(block, blocks, x, w, ids, counts, …)``: what block ``block`` of ``blocks`` of :func:`broadcast_flat` does.
 
-    ``new``: whether ``folded`` is written in the same launch.
+    ``new``: whether ``folded`` is written in the same launch. The other options are those of :func:`broadcast_flat`.
     """
     element, index_type, wide = jit.SCALARS[value], jit.SCALARS[index], accumulator_type(value)
     grad, element_vjp, element_vjp_normal = GRADIENTS[gradient], element_vjp_of(gradient, value), element_vjp_of(gradient, value, normal=True)
@@ -63,6 +64,7 @@ def flat_broadcaster_of(
     unsigned = jit.SCALARS["u" + index[1:]]
     # an id is needed once, what its segment has again and again
     results, gathers, threads, load_id = grad.results, grad.gathered > 0, threads_per_block, LOAD_STREAM[1]
+    divided, rows_of, quotient, turn = count != "", count_of(differences), quotient_of(value), ids_per_thread * threads_per_block
 
     @functools.cache
     def step_of(pieces: int, width: int, checked: bool) -> Any:
@@ -101,7 +103,7 @@ def flat_broadcaster_of(
 
         @jit.device
         def step(
-            x: Any, w: Any, g: Any, y: Any, folded: Any, output: Any, bases: Any,
+            x: Any, w: Any, g: Any, y: Any, folded: Any, output: Any, bases: Any, counts_at: Any,
             begin: Any, start: Any, shift: Any, first: Any, pitch: Any, reciprocal: Any,
         ) -> None:  # fmt: skip
             batch_x = cuda.local.array(size, element)
@@ -111,6 +113,7 @@ def flat_broadcaster_of(
             batch_folded = cuda.local.array(folded_size, wide)
             places = cuda.local.array(units, int32)
             tile_rows = cuda.local.array(units, int32)
+            here = cuda.local.array(units, int32)
             for u in range(pieces):
                 if has_x:
                     load(x, begin + start + u * stride, batch_x, u * width)
@@ -118,11 +121,17 @@ def flat_broadcaster_of(
                     load(w, begin + start + u * stride, batch_w, u * width)
             locate(bases, int32(shift + start), pitch, reciprocal, places, tile_rows)
             for k in range(units):
+                if divided:
+                    here[k] = bases[uint32(counts_at + tile_rows[k])]
                 if not checked or places[k] >= 0:
                     load_segment(g, y, places[k], batch_g, batch_y, k * together)
                     if gathers:
                         for r in range(0, together * results, folded_width):
                             load_folded(folded, places[k] * results + r, batch_folded, k * together * results + r)
+            if divided:
+                for at in range(size):
+                    if not checked or places[at // together] >= 0:
+                        batch_g[at] = quotient(batch_g[at], here[at // together])
             usual = False
             if tests:
                 # one test of all y, so that normal ones need no branches
@@ -147,17 +156,32 @@ def flat_broadcaster_of(
 
     @jit.device
     def broadcast_tile(
-        block: Any, blocks: Any, x: Any, w: Any, ids: Any, g: Any, y: Any, folded: Any, output: Any,
+        block: Any, blocks: Any, x: Any, w: Any, ids: Any, counts: Any, g: Any, y: Any, folded: Any, output: Any,
         rows: Any, columns: Any, segments: Any, tile: Any, tile_rows: Any, reciprocal: Any,
     ) -> None:  # fmt: skip
         bases = cuda.shared.array(0, int32)
         batch_ids = cuda.local.array(ids_per_thread, index_type)
+        batch_counts = cuda.local.array(ids_per_thread, int32)
         thread, pitch = int32(cuda.threadIdx.x), int32(columns)
         begin = int64(blocks - block - 1) * tile
         length = int32(min(tile, rows * columns - begin))
         first, short = first_row_of(begin, reciprocal), short_reciprocal(reciprocal)
         shift, height, last = int32(begin - first * columns), int32(tile_rows), int32(min(tile_rows, rows - first) - 1)
         most, all_inside, row = unsigned(segments), True, thread
+        # behind the bases of all turns
+        counts_at = int32(uint32(height + turn - 1) // uint32(turn) * turn)
+        if ordered:
+            identifier = ids[first]
+            if identifier == ids[first + row_of(int32(shift + length - 1), short)]:
+                # then the ids between are equal, too
+                all_inside = unsigned(identifier) < most
+                base = int32(int32(identifier) * pitch if all_inside else _NOWHERE)
+                here = int32(rows_of(counts, int64(identifier))) if divided and all_inside else int32(1)
+                while row < height:
+                    bases[uint32(row)] = int32(base - row * pitch)
+                    if divided:
+                        bases[uint32(counts_at + row)] = here
+                    row = int32(opaque(row + threads))
         while row < height:
             for u in range(ids_per_thread):
                 load_id(ids, first + min(int32(row + u * threads), last), batch_ids, u)
@@ -165,19 +189,25 @@ def flat_broadcaster_of(
                 inside = unsigned(batch_ids[u]) < most
                 all_inside &= inside
                 bases[uint32(row + u * threads)] = int32((int32(batch_ids[u]) * pitch if inside else _NOWHERE) - (row + u * threads) * pitch)
-            row = int32(opaque(row + ids_per_thread * threads))
+            if divided:
+                for u in range(ids_per_thread):
+                    inside = unsigned(batch_ids[u]) < most
+                    batch_counts[u] = int32(rows_of(counts, int64(batch_ids[u]))) if inside else int32(1)
+                for u in range(ids_per_thread):
+                    bases[uint32(counts_at + row + u * threads)] = batch_counts[u]
+            row = int32(opaque(row + turn))
         limit = length if cuda.syncthreads_and(int32(all_inside)) and length == tile else int32(0)
         at = int32(0)
         while at < limit:
-            batch(x, w, g, y, folded, output, bases, begin, at + thread * vector, shift, first, pitch, short)
+            batch(x, w, g, y, folded, output, bases, counts_at, begin, at + thread * vector, shift, first, pitch, short)
             at = int32(opaque(at + items_per_thread * threads * vector))
         start = int32(limit + thread * vector)
         while start + vector <= length:
-            piece(x, w, g, y, folded, output, bases, begin, start, shift, first, pitch, short)
+            piece(x, w, g, y, folded, output, bases, counts_at, begin, start, shift, first, pitch, short)
             start = int32(opaque(start + threads * vector))
         start = int32(length - length % vector + thread)
         if start < length:
-            single(x, w, g, y, folded, output, bases, begin, start, shift, first, pitch, short)
+            single(x, w, g, y, folded, output, bases, counts_at, begin, start, shift, first, pitch, short)
 
     return broadcast_tile
 
@@ -185,13 +215,15 @@ def flat_broadcaster_of(
 @jit.kernel
 def broadcast_flat(
     *, gradient: str, value: str, index: str, paired: bool, guarded: bool, vector: int, unit: int, span: int, items_per_thread: int,
-    threads_per_block: int = BroadcastFlat.threads_per_block, ids_per_thread: int = BroadcastFlat.ids_per_thread,
+    ordered: bool = False, count: str = "", differences: bool = False, threads_per_block: int = BroadcastFlat.threads_per_block,
+    ids_per_thread: int = BroadcastFlat.ids_per_thread,
 ) -> Any:  # fmt: skip
     """:func:`broadcast_to_rows` where x, w and output are contiguous, as are g and y: lanes share pieces of ``vector`` elements of all rows.
 
     A block has ``tile`` elements, a multiple of those that its threads have in flight, and in shared memory what leads from an element of each row
     to that of its segment. Where all ids of a full tile are in range, no element asks again. The last tile comes first. Dynamic shared memory: 4
-    bytes for each of ``tile_rows``, the rows that a tile may meet and one behind them, and for as many as one turn of the block loads.
+    bytes for each of ``tile_rows``, the rows that a tile may meet and one behind them, and for as many as one turn of the block loads; with counts,
+    8 bytes.
 
     Constants and parameters as :mod:`.` lists them; ``x``, ``w``, ``g`` and ``y`` as in :func:`broadcast_to_rows`; and
 
@@ -199,22 +231,28 @@ def broadcast_flat(
     * ``paired``: whether every ``unit`` elements of ``g`` are followed by as many of y; then ``y`` is the address of ``g``
     * ``span``: 1 where no piece meets two rows, 2 where one may meet two, 3 where it may meet more
     * ``items_per_thread``: pieces; ``ids_per_thread``: ids that a lane loads before it stores the first
+    * ``ordered``: whether ids are in order, so that a block whose first and last row have the same loads no others
+    * ``count``: the type of ``counts``, by which the ``g`` of a segment is divided first, or "" where it is not; no count has more than 31 bits
     * ``reciprocal``: :func:`~..tiling.reciprocal_of` the columns; its upper half divides exactly as long as (``tile`` + columns) · columns < 2^32
     """
-    broadcast_tile = flat_broadcaster_of(gradient, value, index, paired, vector, unit, span, items_per_thread, threads_per_block, ids_per_thread)
+    broadcast_tile = flat_broadcaster_of(
+        gradient, value, index, paired, vector, unit, span, items_per_thread, threads_per_block, ids_per_thread, False, ordered, count,
+        differences,
+    )  # fmt: skip
     wide = accumulator_type(value)
 
     def broadcast_flat(
-        x: Ptr[value], w: Ptr[value], ids: Ptr[index], g: Ptr[value], y: Ptr[value], folded: Ptr[wide], guard: Ptr[int32], output: Ptr[value],
+        x: Ptr[value], w: Ptr[value], ids: Ptr[index], counts: Ptr[count or int32], g: Ptr[value], y: Ptr[value], folded: Ptr[wide],
+        guard: Ptr[int32], output: Ptr[value],
         rows: int64, columns: int64, segments: int64, tile: int64, tile_rows: int64, reciprocal: int64,
     ) -> None:  # fmt: skip
         if guarded and guard[0] == 0:
             return
         broadcast_tile(
-            cuda.blockIdx.x, cuda.gridDim.x, x, w, ids, g, y, folded, output, rows, columns, segments, tile, tile_rows, reciprocal
+            cuda.blockIdx.x, cuda.gridDim.x, x, w, ids, counts, g, y, folded, output, rows, columns, segments, tile, tile_rows, reciprocal
         )  # fmt: skip
 
     def launch_config(rows: int, columns: int, tile: int) -> tuple[int, int, int]:
-        return flat_launch(rows * columns, tile, rows_met(tile, columns), threads_per_block, ids_per_thread)
+        return flat_launch(rows * columns, tile, rows_met(tile, columns), threads_per_block, ids_per_thread, count != "")
 
     return broadcast_flat, launch_config

@@ -29,11 +29,12 @@ def fold_narrow(
 ) -> Any:  # fmt: skip
     """Folds runs of ids in order, as :func:`fold_tiles` does, where rows are short and contiguous.
 
-    A warp walks its tile, 32 · ``share`` rows at a time. A lane loads ``share`` neighbouring rows by 16-byte loads and folds those from its last head
-    on; a head is a row whose id differs from the one before. A segmented scan over the warp then gives each lane the state of its first run so far,
-    and each lane stores the runs that end among its rows. Gaps, edges, carries and statuses are those of :func:`fold_tiles`. Shapes and tile fix the
-    order of every fold: rows of a lane, lanes in the tree of the scan, steps. Bytes: rows · (columns · value + index) read, segments · columns ·
-    result written. Method: segmented scan as in Sengupta, Harris, Zhang and Owens, "Scan primitives for GPU computing" (Graphics Hardware 2007).
+    A warp walks its tile, 32 · ``share`` rows at a time. It loads no ids if the first and the last row of the tile have the same. A lane loads
+    ``share`` neighbouring rows by 16-byte loads and folds those from its last head on; a head is a row whose id differs from the one before. A
+    segmented scan over the warp then gives each lane the state of its first run so far, and each lane stores the runs that end among its rows. Gaps,
+    edges, carries and statuses are those of :func:`fold_tiles`. Shapes and tile fix the order of every fold: rows of a lane, lanes in the tree of the
+    scan, steps. Bytes: rows · (columns · value + index) read, segments · columns · result written. Method: segmented scan as in Sengupta, Harris,
+    Zhang and Owens, "Scan primitives for GPU computing" (Graphics Hardware 2007).
 
     Constants and parameters as :mod:`.` lists them, but ``columns`` is a constant; and
 
@@ -98,8 +99,11 @@ def fold_narrow(
         begin_run(open_states, first)
         for k in range(wide):
             zeros[k] = element(0)
+        alike = False
         if length > 0:
             current = ids[first]
+            # if one run has all rows, no other ids are loaded
+            alike = ids[first + length - 1] == current
             before = clamp(ids[first - 1], segments) if first > 0 else int64(-1)
             if lane == 0:
                 fill_short_gap(output, before, clamp(current, segments), output_row, 0, columns, empty)
@@ -107,8 +111,12 @@ def fold_narrow(
         while position < length:
             mine = int32(position + lane * share)
             if position + step <= length:
-                for k in range(share // wide_ids):
-                    load_ids(ids, first + mine + k * wide_ids, batch_ids, k * wide_ids)
+                if alike:
+                    for u in range(share):
+                        batch_ids[u] = current
+                else:
+                    for k in range(share // wide_ids):
+                        load_ids(ids, first + mine + k * wide_ids, batch_ids, k * wide_ids)
                 for k in range(batch_size // wide):
                     load(input, (first + mine) * columns + k * wide, batch, k * wide)
                     if paired:

@@ -37,12 +37,13 @@ def fold_short_runs(
 ) -> Any:  # fmt: skip
     """Folds runs of ids in order, as :func:`fold_tiles` does, where rows are short, and permuted or in short runs.
 
-    A warp walks its tile, 32 · ``share`` rows at a time. A lane loads ``share`` neighbouring rows, contiguous ones by 16-byte loads, and folds them
-    from each of its heads on; a head is a row whose id differs from the one before. The states of the runs that end among its rows go to shared
-    memory. A segmented scan over the warp gives each lane the state of its first run so far, for the first of these. Then the lanes share the ended
-    runs, and store neighbouring results together. Gaps, edges, carries and statuses are those of :func:`fold_tiles`. Shapes and tile fix the order of
-    every fold: rows of a lane, lanes in the tree of the scan, steps. Bytes: rows · (columns · value + index) read, segments · columns · result
-    written. Method: segmented scan as in Sengupta, Harris, Zhang and Owens, "Scan primitives for GPU computing" (Graphics Hardware 2007).
+    A warp walks its tile, 32 · ``share`` rows at a time. It loads no ids if the first and the last row of the tile have the same. A lane loads
+    ``share`` neighbouring rows, contiguous ones by 16-byte loads, and folds them from each of its heads on; a head is a row whose id differs from the
+    one before. The states of the runs that end among its rows go to shared memory. A segmented scan over the warp gives each lane the state of its
+    first run so far, for the first of these. Then the lanes share the ended runs, and store neighbouring results together. Gaps, edges, carries and
+    statuses are those of :func:`fold_tiles`. Shapes and tile fix the order of every fold: rows of a lane, lanes in the tree of the scan, steps.
+    Bytes: rows · (columns · value + index) read, segments · columns · result written. Method: segmented scan as in Sengupta, Harris, Zhang and Owens,
+    "Scan primitives for GPU computing" (Graphics Hardware 2007).
 
     Constants and parameters as :mod:`.` lists them, but ``columns`` is a constant; and
 
@@ -127,8 +128,11 @@ def fold_short_runs(
         reset(open_states)
         for k in range(wide):
             zeros[k] = element(0)
+        alike = False
         if length > 0:
             current = ids[first]
+            # if one run has all rows, no other ids are loaded
+            alike = ids[first + length - 1] == current
             prior = clamp(ids[first - 1], segments) if first > 0 else int64(-1)
             if lane == 0:
                 fill_short_gap(output, prior, clamp(current, segments), output_row, 0, columns, empty)
@@ -136,8 +140,12 @@ def fold_short_runs(
         while position < length:
             mine = int32(position + lane * share)
             if position + step <= length:
-                for k in range(share // wide_ids):
-                    load_ids(ids, first + mine + k * wide_ids, batch_ids, k * wide_ids)
+                if alike:
+                    for u in range(share):
+                        batch_ids[u] = current
+                else:
+                    for k in range(share // wide_ids):
+                        load_ids(ids, first + mine + k * wide_ids, batch_ids, k * wide_ids)
                 if permuted:
                     for k in range(0, share, wide_row_indices):
                         load_row_indices(permutation, first + mine + k, row_indices, k)

@@ -67,8 +67,8 @@ def fold_then_broadcast(
                     pass
             # all threads wait for the first one at the barrier that comes before they read what was folded
             broadcast_tile(
-                number - folding, int64(cuda.gridDim.x) - folding, x, w, ids, g, y, folded, output, rows, columns, segments, flat_tile, tile_rows,
-                reciprocal,
+                number - folding, int64(cuda.gridDim.x) - folding, x, w, ids, ids, g, y, folded, output, rows, columns, segments, flat_tile,
+                tile_rows, reciprocal,
             )  # fmt: skip
 
     def launch_config(rows: int, columns: int, tile: int, row_blocks: int, chunks: int) -> tuple[int, int, int]:

@@ -60,12 +60,12 @@ def fold_staged(
 ) -> Any:  # fmt: skip
     """Folds runs of ids in order, as :func:`fold_tiles` does, where rows are contiguous.
 
-    A warp walks its ``tile`` rows, ``stage`` rows at a time, which it copies to shared memory by 16 bytes while other warps fold. It lists the heads
-    among them, rows whose id differs from the one before. Then each lane takes ``vector`` columns of a run, or of every 2ⁿ-th row of it where runs
-    are few, and such lanes combine their states in a tree. The run that is open between stages has its states in shared memory. Gaps, edges,
-    carries and statuses are those of :func:`fold_tiles`; but where gaps are many, a warp fills those of halves as one range of elements. Shapes,
-    tile, stage and ids fix the order of every fold. Dynamic shared memory: see :func:`~..staged_tiling.staged_bytes`. Bytes: rows ·
-    (columns · value + index) read, of each operand, segments · columns · result written.
+    A warp walks its ``tile`` rows, ``stage`` rows at a time, which it copies to shared memory by 16 bytes while other warps fold, with their ids
+    unless the last one is that of the run that is open. It lists the heads among them, rows whose id differs from the one before. Then each lane
+    takes ``vector`` columns of a run, or of every 2ⁿ-th row of it where runs are few, and such lanes combine their states in a tree. The run that is
+    open between stages has its states in shared memory. Gaps, edges, carries and statuses are those of :func:`fold_tiles`; but where gaps are many, a
+    warp fills those of halves as one range of elements. Shapes, tile, stage and ids fix the order of every fold. Dynamic shared memory: see
+    :func:`~..staged_tiling.staged_bytes`. Bytes: rows · (columns · value + index) read, of each operand, segments · columns · result written.
 
     Constants and parameters as :mod:`.` lists them, where columns of input and output are contiguous, and rows of the input, too; and
 
@@ -155,13 +155,15 @@ def fold_staged(
         current, begun, edge = index_type(-1), int32(0), leading
         if length > 0:
             current = ids[first]
-        position = int32(0)
+        # the id of the last row of a stage, known before the stage is copied: if no run begins in it, its ids are not
+        position, final, after = int32(0), index_type(-1), index_type(-1)
         while position < length or position == 0:
             count = int32(min(step, int32(length - position)))
             begin_copies(input, (first + position) * columns, int32(count * row_size), size, staged, own_rows, lane, 32)
             if paired:
                 begin_copies(other, (first + position) * columns, int32(count * row_size), size, staged, own_rows + other_rows, lane, 32)
-            begin_copies(ids, first + position, count, id_size, staged_ids, own_ids, lane, 32)
+            if position == 0 or final != current:
+                begin_copies(ids, first + position, count, id_size, staged_ids, own_ids, lane, 32)
             commit_copies()
             if position == 0:
                 before = clamp(ids[first - 1], segments) if first > 0 and length > 0 else int64(-1)
@@ -173,10 +175,14 @@ def fold_staged(
                     for k in range(scalars):
                         shared_states[uint32(opened + column + k * wide)] = states[k]
                     column = int32(opaque(column + 32))
+            if int32(position + step) < length:
+                after = ids[first + min(int32(position + 2 * step), length) - 1]
             await_stage()
             cuda.syncwarp()
+            if position == 0 and count > 0:
+                final = staged_ids[uint32(own_ids + count - 1)]
             heads = int32(0)
-            if count > 0 and staged_ids[uint32(own_ids + count - 1)] != current:
+            if count > 0 and final != current:
                 # ids ascend, so else there are no heads
                 row = int32(lane * each)
                 while int32(row - lane * each) < count:
@@ -213,7 +219,7 @@ def fold_staged(
             shares, first_end, last_begin = int32(1 << level), int32(wide << level), int32((heads * wide << level) - 31)
             turn, turns = int32(0), int32(runs << level) if count > 0 else int32(0)
             # lanes store halves one by one, so where runs and gaps alternate, as a flat range first
-            id_range = unsigned(staged_ids[uint32(own_ids + count - 1)] - current) if flat and heads > 0 else unsigned(0)
+            id_range = unsigned(final - current) if flat and heads > 0 else unsigned(0)
             gappy = flat and level == 0 and output_row == columns and id_range > unsigned(2 * heads)
             while turn < turns:
                 item = int32(turn + lane)
@@ -263,8 +269,9 @@ def fold_staged(
                 turn = int32(opaque(turn + 32))
             if heads > 0:
                 edge, begun = int32(leading + 1), int32(position + begins[uint32(own_begins + heads)])
-                current = staged_ids[uint32(own_ids + count - 1)]
+                current = final
             cuda.syncwarp()
+            final = after
             position = int32(position + step)
         segment = clamp(current, segments)
         column = lane

@@ -223,12 +223,15 @@ def _broadcast(
         runs = _runs(descriptor, target, gradient, rows, arguments, common) if in_order and guard == NULL and items == 1 else None
         if runs:
             return [runs]
-        flat = flat_broadcast(descriptor, target, gradient, rows, arguments | {"guard": guard}, common | {"guarded": guard != NULL}, items)
+        more = common | {"guarded": guard != NULL, "ordered": in_order}
+        flat = flat_broadcast(descriptor, target, gradient, rows, arguments | {"guard": guard, "counts": NULL}, more, items)
         return [_pair(descriptor, gradient, rows.vector), flat] if paired else [flat]
     pair: list[Step] = [_pair(descriptor, gradient, rows.columns)] if paired else []
     if rows.columns == 1 and order.packed and not order.row_index and contiguous:
         arguments |= {"rows": descriptor.num_inputs, "g_row": rows.steps[at[2]], "y_row": rows.steps[at[3]], "guard": guard}
-        return [*pair, elements("broadcast_to_elements", descriptor.num_inputs, arguments, **common, guarded=guard != NULL)]
+        # what a gradient needs that tells special elements apart leaves no registers for more
+        more = common | {"guarded": guard != NULL, "ordered": in_order and not gradient.guarded}
+        return [*pair, elements("broadcast_to_elements", descriptor.num_inputs, arguments, **more)]
     rows.steps, rows.strides = [rows.steps[k] for k in at], [rows.strides[k] for k in at]
     arguments["ids_step"] = order.step
     spread = rows.spread(range(tuned(policy.BroadcastToRows()).columns_apart, 1, -1))
@@ -271,7 +274,8 @@ def flat_broadcast(
 ) -> Launch:  # fmt: skip
     """The launch where threads share the pieces of all rows, ``items`` times as many in flight as usual.
 
-    ``common`` are the gradient's name, element and index types and whether it is ``paired`` and ``guarded``; ``arguments`` the pointers by name.
+    ``common`` are the gradient's name, element and index types, whether it is ``paired`` and ``guarded``, and by which counts it is divided, if by
+    any; ``arguments`` the pointers by name.
     """
     value, columns = BY_NAME[descriptor.element], rows.columns
     policy = policy_of.broadcast_flat(target, value.itemsize, gradient.guarded)
@@ -291,4 +295,5 @@ def flat_broadcast(
     tile_rows = rows_met(tile, columns)
     given = {name: arguments[name] for name in arguments if name != "permutation"}
     given |= {"rows": descriptor.num_inputs, "columns": columns, "tile": tile, "tile_rows": tile_rows, "reciprocal": reciprocal_of(columns)}
-    return Launch(spec, flat_launch(elements, tile, tile_rows, policy.threads_per_block, policy.ids_per_thread), given)
+    divided = common.get("count", "") != ""
+    return Launch(spec, flat_launch(elements, tile, tile_rows, policy.threads_per_block, policy.ids_per_thread, divided), given)

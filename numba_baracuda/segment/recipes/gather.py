@@ -10,7 +10,7 @@ from ...core.dtypes import BY_NAME
 from ...core.op import NULL, Launch, Layout, Op, Recipe, Slot, Step, Target, fresh_first
 from ...core.policy import constants, tuned
 from ..flat_tiling import flat_height, flat_lanes, flat_tile
-from ..policy import GatherFlat, GatherMeans, GatherRows, GatherRuns
+from ..policy import BroadcastFlat, GatherFlat, GatherMeans, GatherRows, GatherRuns
 from ..tiling import means_launch
 from .broadcast import flat_broadcast
 from .common import Rows, check_slots, checks, count, elements, is_flat, kernel_spec, only_checks, over_rows, scratch
@@ -45,7 +45,10 @@ def gather(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], ta
         slots += room
         quotient = scratch(descriptor, source)
         divided = Rows(descriptor, quotient, layouts["d_input"])
-        if segments > n or (not _is_flat(descriptor, divided, order, along) and _in_runs(descriptor, order, along)):
+        flat = tuned(BroadcastFlat())
+        late = _copies_flat(descriptor, rows, order, along) and descriptor.count_type == "i32"
+        late = late and n <= (flat.max_divided_halves_rows if BY_NAME[descriptor.element].itemsize == 2 else flat.max_divided_rows) * segments
+        if late or segments > n or (not _is_flat(descriptor, divided, order, along) and _in_runs(descriptor, order, along)):
             count_type, counts = descriptor.count_type, counted
         else:
             name, rows = "quotient", divided
@@ -80,6 +83,12 @@ def _is_flat(descriptor: SegmentDescriptor, rows: Rows, order: Order, along: boo
     return not order.row_index and narrow and rows.strides[0] == (1,) and rows.is_contiguous(1)
 
 
+def _copies_flat(descriptor: SegmentDescriptor, rows: Rows, order: Order, along: bool) -> bool:
+    """Whether such rows are copied by the flat broadcast: ids are in order, and segments' rows contiguous, too."""
+    narrow = rows.columns > 1 and _is_flat(descriptor, rows, order, along) and is_flat(descriptor, GRADIENTS["sum"], {})
+    return along and narrow and order.step == 1 and rows.is_contiguous(0)
+
+
 def _in_runs(descriptor: SegmentDescriptor, order: Order, along: bool) -> bool:
     """Whether a lane takes neighbouring rows: ids are in order, and rows are permuted or wide, so that stores of a warp leave no sector half full."""
     return order.row_index != "" or (along and descriptor.row_size >= tuned(GatherRuns()).min_row_bytes)
@@ -96,10 +105,10 @@ def _copy(
         if columns == 1 and order.packed:
             scalars = {"rows": n, "segments": segments, "source_row": rows.steps[0]}
             return elements("gather_elements", n, {**pointers, **scalars}, **common)
-        if along and order.step == 1 and count_type == "" and rows.is_contiguous(0) and is_flat(descriptor, GRADIENTS["sum"], {}):
-            given = {"ids": order.ids, "g": pointers["source"], "output": pointers["output"], "segments": segments}
+        if count_type in ("", "i32") and _copies_flat(descriptor, rows, order, along):
+            given = {"ids": order.ids, "g": pointers["source"], "output": pointers["output"], "segments": segments, "counts": pointers["counts"]}
             given |= dict.fromkeys(("x", "w", "y", "folded", "guard"), NULL)
-            sums = {"gradient": "sum", "value": value.name, "index": index.name, "paired": False, "guarded": False}
+            sums = {"gradient": "sum", "paired": False, "guarded": False, "ordered": True, **common}
             return flat_broadcast(descriptor, target, GRADIENTS["sum"], rows, given, sums)
         flat, (lanes, lane_vectors) = tuned(GatherFlat()), flat_lanes(columns, rows.vector)
         together = flat_height(value.name, rows.vector, lane_vectors) * flat.threads_per_block // lanes

@@ -21,7 +21,7 @@ _OF_FOLD = (
 _OF_BROADCAST = {
     "gradient": "gradient", "vector": "piece", "unit": "unit", "span": "span", "items_per_thread": "pieces", "ids_per_thread": "ids_per_thread",
 }  # fmt: skip
-_UNUSED = ("permutation", "carry_ids", "carry_counts", "carry_states", "empty")
+_UNUSED = ("counts", "permutation", "carry_ids", "carry_counts", "carry_states", "empty")
 
 
 def fold_alone(descriptor: SegmentDescriptor, steps: Sequence[Step], guard: str) -> Launch | None:
