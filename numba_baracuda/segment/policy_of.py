@@ -86,7 +86,7 @@ def fold_narrow(target: Target, value: str, index: str, columns: int, monoid: Ke
         blocks = NARROW_HEAVY.left(**common, widening=1, scalars=held * monoid.width, wide_states=value == "f64")
     else:
         rows = {"long_row": row_bytes > 8, "longest_row": row_bytes > 12}
-        finish = monoid.finishes and not common["wide_items"]
+        finish = monoid.finishes and not common["wide_items"]  # the block that 16 rows take is enough for both
         blocks = NARROW.left(**common, **rows, finish=finish, beyond_sm_90=_beyond(target))
     return tuned(replace(plan, min_blocks_per_multiprocessor=blocks))
 

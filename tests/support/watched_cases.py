@@ -90,7 +90,7 @@ def fold(
     name: str, op: str, variant: str, sample: Sample, multiprocessors: int = 1, tiles: int = 4, threads: int = 0, tile: int = 0,
     disordered: bool = False, cached: bool = True, short: bool = False, staged: int = 0, at_once: int = 0, held: int = 1300, narrow_stage: int = 0,
     narrow_threads: int = 64, carries: dict[str, int] | None = None, together: bool = False, in_runs: bool = False, registers: int = 0,
-    **options: Any,
+    by_rows: bool = False, **options: Any,
 ) -> None:  # fmt: skip
     """``tiles`` are those of a part of a range, ``threads`` those of a block that folds tiles, 0 for as many as usual; ``tile`` elements of a warp
     that broadcasts, 0 for usual blocks. ``cached``: whether random accesses to few rows are cheap.
@@ -99,7 +99,7 @@ def fold(
     launch holds so many bytes of rows as are ``held``; or, with a ``narrow_stage``, so many, and ``narrow_threads`` a block. ``carries``: the policy
     by which these are combined, where blocks leave some; else they look back. ``together``: whether one launch folds and broadcasts, where it can.
     ``in_runs``: whether lanes keep their columns where they broadcast, or rows end anywhere. ``registers``: rows that a thread of a launch of all has
-    in registers, or 0.
+    in registers, or 0. ``by_rows``: whether lanes that broadcast have rows, never pieces of all rows.
 
     For ``disordered`` ids a sorted op gives unspecified values, but stays inside its arrays.
     """
@@ -109,7 +109,11 @@ def fold(
         given = samples.operands(OPS[op], sample)
         of_blocks = using(FoldTiles, threads_per_block=threads) if threads else contextlib.nullcontext()
         of_warps = (
-            using(BroadcastFlat, threads_per_block=32, tile_elements=tile, grid_blocks_per_multiprocessor=1) if tile else contextlib.nullcontext()
+            using(BroadcastFlat, max_columns=1)
+            if by_rows
+            else using(BroadcastFlat, threads_per_block=32, tile_elements=tile, grid_blocks_per_multiprocessor=1)
+            if tile
+            else contextlib.nullcontext()
         )
         in_cache = contextlib.nullcontext() if cached else using(PermutedRows, cache_share=0.0)
         runs = using(FoldShortRuns, max_segment_rows=1e9 if short else 0.0)
@@ -569,6 +573,14 @@ fold("softmax together, ids not in order", "segment_softmax", "broadcast", sampl
 fold("prod to tiles of 3 columns", "segment_prod_backward", "broadcast", Sample("flat of products", 367, (3,), 30, whole=True), tile=512)
 fold("softmax of tiles of halves", "segment_softmax", "broadcast", Sample("flat halves", 431, (5,), 30, samples.runs, "bf16"), tile=512)
 fold("softmax of tiles of doubles", "segment_softmax", "broadcast", Sample("flat doubles", 207, (3,), 30, samples.runs, "f64", "i64"), tile=512)
+for columns, rows, op, element in ((36, 45, "softmax", "f32"), (20, 77, "norm2_backward", "f16"), (7, 300, "std_backward", "f32")):
+    fold(
+        f"{op} to rows, {columns} columns",
+        f"segment_{op}",
+        "broadcast",
+        Sample(f"J{columns}", rows, (columns,), 9, samples.outside, element),
+        by_rows=True,
+    )
 for columns, element in ((3, "f32"), (5, "bf16"), (8, "f64")):
     given = dataclasses.replace(of_runs(f"I{columns}", columns, 3, 700, 2, 0, 400, 1), element=element)
     fold(f"softmax to tiles of one run, {columns} columns of {element}", "segment_softmax", "broadcast", given, tile=512)

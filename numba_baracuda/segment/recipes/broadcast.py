@@ -223,13 +223,14 @@ def _broadcast(
         runs = _runs(descriptor, target, gradient, rows, arguments, common) if in_order and guard == NULL and items == 1 else None
         if runs:
             return [runs]
-        more = common | {"guarded": guard != NULL, "ordered": in_order}
+        # without rows of their own, blocks that find out whether ids are equal have nothing to load meanwhile
+        more = common | {"guarded": guard != NULL, "ordered": in_order and not gradient.uses_positions}
         flat = flat_broadcast(descriptor, target, gradient, rows, arguments | {"guard": guard, "counts": NULL}, more, items)
         return [_pair(descriptor, gradient, rows.vector), flat] if paired else [flat]
     pair: list[Step] = [_pair(descriptor, gradient, rows.columns)] if paired else []
     if rows.columns == 1 and order.packed and not order.row_index and contiguous:
         arguments |= {"rows": descriptor.num_inputs, "g_row": rows.steps[at[2]], "y_row": rows.steps[at[3]], "guard": guard}
-        # what a gradient needs that tells special elements apart leaves no registers for more
+        # one that tells special elements apart has no registers for it
         more = common | {"guarded": guard != NULL, "ordered": in_order and not gradient.guarded}
         return [*pair, elements("broadcast_to_elements", descriptor.num_inputs, arguments, **more)]
     rows.steps, rows.strides = [rows.steps[k] for k in at], [rows.strides[k] for k in at]
