@@ -573,7 +573,7 @@ fold("softmax together, ids not in order", "segment_softmax", "broadcast", sampl
 fold("prod to tiles of 3 columns", "segment_prod_backward", "broadcast", Sample("flat of products", 367, (3,), 30, whole=True), tile=512)
 fold("softmax of tiles of halves", "segment_softmax", "broadcast", Sample("flat halves", 431, (5,), 30, samples.runs, "bf16"), tile=512)
 fold("softmax of tiles of doubles", "segment_softmax", "broadcast", Sample("flat doubles", 207, (3,), 30, samples.runs, "f64", "i64"), tile=512)
-for columns, rows, op, element in ((36, 45, "softmax", "f32"), (20, 77, "norm2_backward", "f16"), (7, 300, "std_backward", "f32")):
+for columns, rows, op, element in ((36, 45, "softmax", "f32"), (20, 77, "norm2_backward", "f32"), (7, 300, "std_backward", "f32")):
     fold(
         f"{op} to rows, {columns} columns",
         f"segment_{op}",
