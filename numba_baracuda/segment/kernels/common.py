@@ -10,6 +10,7 @@ from numba.cuda.types import int32, int64, uint32, uint64
 
 from ...core.dtypes import BY_NAME
 from ...device.build import opaque, ptx
+from ...device.vector import LOAD_ONCE
 from ...runtime import jit
 from ..tiling import Tiling
 
@@ -110,6 +111,27 @@ def row_of(offset: Any, reciprocal: Any) -> Any:
 def half_row_of(offset: Any, reciprocal: Any) -> Any:
     """:func:`row_of` where ``reciprocal`` is :func:`~..tiling.half_reciprocal_of` the columns, of which there may be one."""
     return int32(multiply_high(uint32(offset) << uint32(1), uint32(reciprocal)))
+
+
+@functools.cache
+def lane_ids_loader_of(index: str, share: int) -> Any:
+    """``load(ids, first, mine, alike, current, batch_ids)``: ``share`` ids of a lane, of rows ``first`` + ``mine`` on.
+
+    If those of the warp are all ``alike``, the id is ``current``, and none is loaded.
+    """
+    vector = BY_NAME[index].vector
+    load_vector = LOAD_ONCE[vector]
+
+    @jit.device
+    def load(ids: Any, first: Any, mine: Any, alike: Any, current: Any, batch_ids: Any) -> None:
+        if alike:
+            for u in range(share):
+                batch_ids[u] = current
+        else:
+            for k in range(share // vector):
+                load_vector(ids, first + mine + k * vector, batch_ids, k * vector)
+
+    return load
 
 
 def coded_type(value: str) -> Any:

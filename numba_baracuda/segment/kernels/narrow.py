@@ -15,7 +15,7 @@ from ...runtime import jit
 from ...runtime.parameters import Ptr, Scalar
 from ..policy import FoldNarrow
 from ..tiling import Tiling
-from .common import clamp, last_id_of, part_of
+from .common import clamp, lane_ids_loader_of, last_id_of, part_of
 from .edges import edge_functions_of, tile_end_of
 from .gaps import gap_filler, share_blocks, short_gap_fillers
 from .states import heads_of, lane_scan, run_states_of, states_below
@@ -56,8 +56,8 @@ def fold_narrow(
     fill_short_gap, fill_between = short_gap_fillers(index, result, columns, store_vector, fills=fills, many=True)
     fill_long_gaps = gap_filler(result, store_vector, 1, threads_per_block, many=True)
     last_id = last_id_of(index)
-    wide, wide_ids = BY_NAME[value].vector, BY_NAME[index].vector
-    load, load_ids, store = LOAD_ONCE[wide], LOAD_ONCE[wide_ids], STORE_STREAM[wide]
+    wide, load_ids = BY_NAME[value].vector, lane_ids_loader_of(index, share)
+    load, store = LOAD_ONCE[wide], STORE_STREAM[wide]
     warps, batch_size, step = threads_per_block // 32, share * columns, 32 * share
     paired = monoid_of(monoid).pairs
     others_size = batch_size if paired else 1
@@ -111,12 +111,7 @@ def fold_narrow(
         while position < length:
             mine = int32(position + lane * share)
             if position + step <= length:
-                if alike:
-                    for u in range(share):
-                        batch_ids[u] = current
-                else:
-                    for k in range(share // wide_ids):
-                        load_ids(ids, first + mine + k * wide_ids, batch_ids, k * wide_ids)
+                load_ids(ids, first, mine, alike, current, batch_ids)
                 for k in range(batch_size // wide):
                     load(input, (first + mine) * columns + k * wide, batch, k * wide)
                     if paired:

@@ -16,7 +16,7 @@ from ...runtime import jit
 from ...runtime.parameters import Ptr, Scalar
 from ..policy import FoldShortRuns
 from ..tiling import Tiling
-from .common import clamp, last_id_of, part_of
+from .common import clamp, lane_ids_loader_of, last_id_of, part_of
 from .edges import edge_functions_of, tile_end_of
 from .gaps import gap_filler, share_blocks, short_gap_fillers
 from .states import heads_of, lane_scan, run_states_of, states_below
@@ -67,8 +67,8 @@ def fold_short_runs(
     fill_short_gap, fill_between = short_gap_fillers(index, result, columns, store_vector, fills=fills, many=True)
     fill_long_gaps = gap_filler(result, store_vector, 1, threads_per_block, many=True)
     last_id, unsigned, load_shared, store_shared = last_id_of(index), jit.SCALARS["u" + index[1:]], LOAD_SHARED[1], STORE_SHARED[1]
-    wide, wide_ids = BY_NAME[value].vector, BY_NAME[index].vector
-    load, load_ids, store = LOAD_ONCE[wide], LOAD_ONCE[wide_ids], STORE_STREAM[wide]
+    wide, load_ids = BY_NAME[value].vector, lane_ids_loader_of(index, share)
+    load, store = LOAD_ONCE[wide], STORE_STREAM[wide]
     row_index_type, wide_row_indices = jit.SCALARS[row_index or "i64"], BY_NAME[row_index or "i64"].vector
     # rows from all over the input would evict ids from L1, but loads of one row meet there
     load_row_indices, load_row = LOAD_ONCE[wide_row_indices], (LOAD_DIRECT if vector == columns else LOAD_ONCE)[vector]
@@ -140,12 +140,7 @@ def fold_short_runs(
         while position < length:
             mine = int32(position + lane * share)
             if position + step <= length:
-                if alike:
-                    for u in range(share):
-                        batch_ids[u] = current
-                else:
-                    for k in range(share // wide_ids):
-                        load_ids(ids, first + mine + k * wide_ids, batch_ids, k * wide_ids)
+                load_ids(ids, first, mine, alike, current, batch_ids)
                 if permuted:
                     for k in range(0, share, wide_row_indices):
                         load_row_indices(permutation, first + mine + k, row_indices, k)
