@@ -108,13 +108,8 @@ def fold(
         found = next(each for each in OPS[op].variants if each.name == variant)
         given = samples.operands(OPS[op], sample)
         of_blocks = using(FoldTiles, threads_per_block=threads) if threads else contextlib.nullcontext()
-        of_warps = (
-            using(BroadcastFlat, max_columns=1)
-            if by_rows
-            else using(BroadcastFlat, threads_per_block=32, tile_elements=tile, grid_blocks_per_multiprocessor=1)
-            if tile
-            else contextlib.nullcontext()
-        )
+        flat = {"threads_per_block": 32, "tile_elements": tile, "grid_blocks_per_multiprocessor": 1} if tile else {}
+        of_warps = using(BroadcastFlat, **({"max_columns": 1} if by_rows else flat))
         in_cache = contextlib.nullcontext() if cached else using(PermutedRows, cache_share=0.0)
         runs = using(FoldShortRuns, max_segment_rows=1e9 if short else 0.0)
         stages = using(FoldStaged, threads_per_block=64, stage_bytes=staged, grid_blocks_per_multiprocessor=1)
@@ -574,13 +569,8 @@ fold("prod to tiles of 3 columns", "segment_prod_backward", "broadcast", Sample(
 fold("softmax of tiles of halves", "segment_softmax", "broadcast", Sample("flat halves", 431, (5,), 30, samples.runs, "bf16"), tile=512)
 fold("softmax of tiles of doubles", "segment_softmax", "broadcast", Sample("flat doubles", 207, (3,), 30, samples.runs, "f64", "i64"), tile=512)
 for columns, rows, op, element in ((36, 45, "softmax", "f32"), (20, 77, "norm2_backward", "f32"), (7, 300, "std_backward", "f32")):
-    fold(
-        f"{op} to rows, {columns} columns",
-        f"segment_{op}",
-        "broadcast",
-        Sample(f"J{columns}", rows, (columns,), 9, samples.outside, element),
-        by_rows=True,
-    )
+    sample = Sample(f"J{columns}", rows, (columns,), 9, samples.outside, element)
+    fold(f"{op} to rows, {columns} columns", f"segment_{op}", "broadcast", sample, by_rows=True)
 for columns, element in ((3, "f32"), (5, "bf16"), (8, "f64")):
     given = dataclasses.replace(of_runs(f"I{columns}", columns, 3, 700, 2, 0, 400, 1), element=element)
     fold(f"softmax to tiles of one run, {columns} columns of {element}", "segment_softmax", "broadcast", given, tile=512)

@@ -223,8 +223,8 @@ def _broadcast(
         runs = _runs(descriptor, target, gradient, rows, arguments, common) if in_order and guard == NULL and items == 1 else None
         if runs:
             return [runs]
-        # without rows of their own, blocks that find out whether ids are equal have nothing to load meanwhile
-        more = common | {"guarded": guard != NULL, "ordered": in_order and not gradient.uses_positions}
+        # without rows of its own, a block that finds out whether ids are equal has nothing to load meanwhile
+        more = common | {"guarded": guard != NULL, "ordered": in_order and gradient.rows != ()}
         flat = flat_broadcast(descriptor, target, gradient, rows, arguments | {"guard": guard, "counts": NULL}, more, items)
         return [_pair(descriptor, gradient, rows.vector), flat] if paired else [flat]
     pair: list[Step] = [_pair(descriptor, gradient, rows.columns)] if paired else []

@@ -45,9 +45,7 @@ def gather(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], ta
         slots += room
         quotient = scratch(descriptor, source)
         divided = Rows(descriptor, quotient, layouts["d_input"])
-        flat = tuned(BroadcastFlat())
-        late = _copies_flat(descriptor, rows, order, along) and descriptor.count_type == "i32"
-        late = late and n <= (flat.max_divided_halves_rows if BY_NAME[descriptor.element].itemsize == 2 else flat.max_divided_rows) * segments
+        late = _is_flat(descriptor, rows, order, along) and _divides_late(descriptor, rows, order, along)
         if late or segments > n or (not _is_flat(descriptor, divided, order, along) and _in_runs(descriptor, order, along)):
             count_type, counts = descriptor.count_type, counted
         else:
@@ -84,9 +82,15 @@ def _is_flat(descriptor: SegmentDescriptor, rows: Rows, order: Order, along: boo
 
 
 def _copies_flat(descriptor: SegmentDescriptor, rows: Rows, order: Order, along: bool) -> bool:
-    """Whether such rows are copied by the flat broadcast: ids are in order, and segments' rows contiguous, too."""
-    narrow = rows.columns > 1 and _is_flat(descriptor, rows, order, along) and is_flat(descriptor, GRADIENTS["sum"], {})
-    return along and narrow and order.step == 1 and rows.is_contiguous(0)
+    """Whether rows that are flat are copied by the flat broadcast: ids are in order, and segments' rows contiguous, too."""
+    return along and order.step == 1 and rows.is_contiguous(0) and is_flat(descriptor, GRADIENTS["sum"], {})
+
+
+def _divides_late(descriptor: SegmentDescriptor, rows: Rows, order: Order, along: bool) -> bool:
+    """Whether the flat broadcast divides rows that are flat as it copies them, as where segments are short in the mean."""
+    flat, halves = tuned(BroadcastFlat()), BY_NAME[descriptor.element].itemsize == 2
+    short = descriptor.num_inputs <= (flat.max_divided_halves_rows if halves else flat.max_divided_rows) * descriptor.num_segments
+    return descriptor.count_type == "i32" and short and _copies_flat(descriptor, rows, order, along)
 
 
 def _in_runs(descriptor: SegmentDescriptor, order: Order, along: bool) -> bool:
