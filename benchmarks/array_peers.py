@@ -5,18 +5,18 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from . import rescan
 from .case import Case, nbytes
-from .peer import INDEXED, Given, Peer, along, always, calm, extreme_given, indexed, native, packed
+from .peer import INDEXED, Given, Peer, along, always, both, calm, extreme_given, indexed, native, packed, unswapped
 from .reduce_truths import axes_of
 
 
 def jax_peers(jax: Any) -> Iterator[Peer]:
-    yield from _jax_ordered(jax, "", True)
-    yield from _jax_ordered(jax, "unsorted_", False)
-    yield from _jax_indexed(jax)
+    for peer in (*_jax_ordered(jax, "", True), *_jax_ordered(jax, "unsorted_", False), *_jax_indexed(jax)):
+        yield replace(peer, fits=both(peer.fits, unswapped)) if "segment_sum" in peer.name else peer
     yield Peer("sum", "row_sum", lambda t: (t.x,), lambda x: jax.numpy.sum(x, axis=1))
     yield from _jax_reductions(jax)
     yield from _jax_scans(jax)

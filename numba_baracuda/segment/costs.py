@@ -49,5 +49,6 @@ class Times(Policy):
     update_miss: float = 1.14  #: of 32 bytes that the level 2 cache does not hold besides
     update_byte: float = 1.34  #: of the results
     extreme_byte: float = 3.11  #: of results that are encoded
+    stream_byte: float = 0.25  #: of another operand that is read in order; computed, not fitted
     count_row: float = 7.62
     count_miss: float = 58.8

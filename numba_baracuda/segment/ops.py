@@ -45,6 +45,7 @@ PERMUTED = Variant(
 )
 GATHER = Variant("gather", True, recipes.gather)
 BROADCAST = Variant("broadcast", True, recipes.broadcast, recipes.too_many)
+SUMS = Variant("atomic_broadcast", False, recipes.broadcast_sums, unless_any_order(recipes.no_sums), times.added)
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,7 @@ class Row:
     narrow: tuple[tuple[str, str], ...] = ()  #: (element, monoid) where an element type has a monoid of its own
     results: tuple[str, ...] = ()  #: dtypes of a result that is no element, the first by default
     backward: Variant = BROADCAST  #: the variant of the gradient
+    sums: bool = False  #: whether atomics may add up what the gradient needs
     keywords: tuple[str, ...] = ()
     backward_keywords: tuple[str, ...] = ()
 
@@ -132,13 +134,14 @@ TABLE = (
         "softmax", (28, 29, 38, 39), "output[n] = exp(input[n]) / Σ exp input[m]",
         "d_input[n] = output[n] · (d_output[n] − Σ d_output[m] · output[m])", (D_ROWS, ROWS),
         "Rows whose id is out of range get 0. NaN propagates; rows of nothing but −∞ give NaN.", (0, 0), forward=(INPUT, IDS, ROWS_OUTPUT),
+        sums=True,
     ),
     Row(
         "log_softmax", (40, 41, 42, 43), "output[n] = input[n] − log Σ exp input[m]", "d_input[n] = d_output[n] − exp(output[n]) · Σ d_output[m]",
         (D_ROWS, ROWS),
         "Rows whose id is out of range get 0. NaN propagates; with any +∞, or of nothing but −∞, all rows of the segment are NaN; other rows of −∞ "
         "stay −∞, and their gradient is d_output. The greatest element is subtracted first, so that a large offset costs no digits.",
-        (0, 0), forward=(INPUT, IDS, ROWS_OUTPUT),
+        (0, 0), forward=(INPUT, IDS, ROWS_OUTPUT), sums=True,
     ),
     Row(
         "argmax", (44, 45), "output[s] = the first row of max input[n]", "", (), _FIRST.format("greatest"), (-1, -1), elements=NUMBERS,
@@ -267,7 +270,8 @@ def _add(row: Row, prefix: str) -> dict[str, Callable[..., Any]]:
     made = [add(name, row.formula + where, forward, variants, backward=False)]
     if row.gradient:
         formula = f"{row.gradient} with s = segment_ids[n]"
-        made.append(add(f"{name}_backward", formula, (*row.given, IDS, D_INPUT), (row.backward,), backward=True))
+        ways = (replace(row.backward, time=times.summed), SUMS) if row.sums and not ordered else (row.backward,)
+        made.append(add(f"{name}_backward", formula, (*row.given, IDS, D_INPUT), ways, backward=True))
     return {op.name: function_of(op) for op in made}
 
 

@@ -21,7 +21,7 @@ class GatherRows(Policy):
 class PermutedRows(Policy):
     """Where a launch that gathers rows of segments takes its own rows in the order of their ids, by a permutation, and not as they lie."""
 
-    min_row_bytes: int = 128  #: shorter rows are not a whole access where neighbours of each other are far apart
+    line_bytes: int = 128  #: rows that are no multiple of so many bytes share lines with neighbours, from which they are then far apart
     cache_share: float = 0.6  #: share of the level 2 cache that the rows of all segments must exceed
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from ..algebra.gradients import GRADIENTS
 from ..core.axes import ceil_div
 from ..core.dtypes import BY_NAME
 from ..core.op import Op
@@ -68,12 +69,12 @@ def permuted(op: Op, descriptor: SegmentDescriptor) -> float:
     return permuted_fold(descriptor, descriptor.monoid(op).heavy)
 
 
-def permuted_fold(descriptor: SegmentDescriptor, heavy: bool) -> float:
-    """The same for states that are ``heavy`` or not; with an index, of the fold alone."""
+def permuted_fold(descriptor: SegmentDescriptor, heavy: bool, operands: int = 1) -> float:
+    """The same for states that are ``heavy`` or not, of rows of one operand or two; with an index, of the fold alone."""
     times = tuned(Times())
     row = times.permuted_row + times.permuted_byte * descriptor.row_size
     row += (times.permuted_element + (times.permuted_heavy_element if heavy else 0)) * descriptor.embedding_dim
-    launches = times.launches
+    row, launches = operands * row, times.launches
     if not descriptor.indexed:
         row, launches = row + times.index_pass * _passes(descriptor.limit.bit_length()), times.sort_launches
     return launches + _MICROSECONDS * (descriptor.num_inputs * row + times.permuted_result_byte * _result_bytes(descriptor))
@@ -114,6 +115,20 @@ def about_greatest(op: Op, descriptor: SegmentDescriptor) -> float:
     found = _updates(descriptor, True, False) + _updates(descriptor, False, BY_NAME[descriptor.element].accumulator == "f64")
     read = times.update_row + times.update_miss * max(_state_bytes(descriptor) / _SECTOR, 1) * _missing(2 * results)
     return times.launches + _MICROSECONDS * (found + descriptor.num_inputs * read)
+
+
+def summed(op: Op, descriptor: SegmentDescriptor) -> float:
+    """Of a fold over ids in order, by which a gradient adds up rows or products of two; the launch behind it left out."""
+    operands = len(GRADIENTS[op.traits["gradient"]].over)
+    fold = permuted_fold(descriptor, False, operands)
+    return min(fold, paired_fold(descriptor)) if descriptor.embedding_dim == operands == 1 else fold
+
+
+def added(op: Op, descriptor: SegmentDescriptor) -> float:
+    """Of atomics that do so."""
+    times, rows, others = tuned(Times()), descriptor.num_inputs, len(GRADIENTS[op.traits["gradient"]].over) - 1
+    found = _updates(descriptor, False, BY_NAME[descriptor.element].accumulator == "f64")
+    return times.launches + _MICROSECONDS * (found + rows * descriptor.row_size * others * times.stream_byte)
 
 
 def first(op: Op, descriptor: SegmentDescriptor) -> float:

@@ -668,6 +668,8 @@ def test_peers_have_their_cases() -> None:
     uniform, short, long = (SegmentCase("segment_prod", ids, rows, 1, 9) for ids, rows in (("uniform", 10**8), ("hot", 10**6), ("hot", 10**7)))
     assert [(peer.calm(case), peer.brief(case)) for case in (uniform, short, long)] == [(True, True), (False, True), (False, False)]
     assert [peer.both(peer.calm, peer.floats)(case) for case in (uniform, short, whole)] == [True, False, False]
+    halves = (dataclasses.replace(case, element="bf16") for case in (uniform, short))
+    assert [peer.unswapped(case) for case in (*halves, short)] == [True, False, True]
 
 
 def test_what_peers_are_given() -> None:

@@ -524,10 +524,13 @@ FEW, MANY = 1 << 12, 1 << 18
         ("unsorted_segment_max_backward", 16, MANY, "permuted", "segment_ids"),
         ("unsorted_segment_max_backward", 128, MANY, "permuted", "sorted_ids"),
         ("unsorted_segment_norm2_backward", 16, MANY, "permuted", "segment_ids"),
+        ("segment_prod_backward", 145, MANY, "permuted", "segment_ids"),
+        ("unsorted_segment_softmax_backward", 100, MANY, "", "segment_ids"),
+        ("unsorted_segment_softmax_backward", 96, MANY, "", "sorted_ids"),
     ],
 )
 def test_walk_of_a_gradient(op: str, columns: int, segments: int, indexed: str, walk: str) -> None:
-    """Rows get what they get as they lie, unless they are wide and the rows of all segments are more than the level 2 cache holds."""
+    """Rows get what they get as they lie, unless they are whole lines and the rows of all segments are more than the level 2 cache holds."""
     descriptor = SegmentDescriptor(op, 1 << 20, columns, segments, indexed=indexed)
     row = descriptor.specialise(OPS[op])
     recipe = row.variants[0].recipe(row, descriptor, {operand.name: contiguous(operand, descriptor) for operand in row.operands}, CARD)
@@ -573,6 +576,31 @@ def test_exponentials_by_atomics_where_they_pay(rows: int, columns: int, segment
     described = SegmentDescriptor("unsorted_segment_logsumexp", rows, columns, segments)
     assert select(described, PlanPreference(deterministic=False), device=-1).variant.name == variant
     assert select(described, PlanPreference(), device=-1).variant.deterministic
+
+
+@pytest.mark.parametrize(
+    ("stem", "element", "rows", "columns", "segments", "variant"),
+    [
+        ("softmax", "f32", 10_700_000, 8, 4000, "atomic_broadcast"),
+        ("log_softmax", "f32", 17_800_000, 2, 39_000, "atomic_broadcast"),
+        ("log_softmax", "f32", 60_000_000, 1, 300, "broadcast"),
+        ("softmax", "f32", 700_000, 186, 600, "broadcast"),
+        ("log_softmax", "bf16", 3_400_000, 33, 32_000, "broadcast"),
+        ("softmax", "f64", 4_000_000, 8, 50_000, "atomic_broadcast"),
+    ],
+)
+def test_sums_of_gradients_by_atomics_where_they_pay(stem: str, element: str, rows: int, columns: int, segments: int, variant: str) -> None:
+    """A sort and two random reads of narrow rows take longer than atomics, unless these meet at few segments."""
+    described = SegmentDescriptor(f"unsorted_segment_{stem}_backward", rows, columns, segments, element)
+    assert select(described, PlanPreference(deterministic=False), device=-1).variant.name == variant
+    assert select(described, PlanPreference(), device=-1).variant.name == "broadcast"
+
+
+def test_atomics_need_a_number_of_segments_and_no_index() -> None:
+    op, wanted = "unsorted_segment_softmax_backward", PlanPreference(deterministic=False)
+    unbounded = SegmentDescriptor(op, 10_700_000, 8, 10_700_000, bounded=False)
+    indexed = SegmentDescriptor(op, 10_700_000, 8, 4000, indexed="permuted")
+    assert [select(each, wanted, device=-1).variant.name for each in (unbounded, indexed)] == ["broadcast", "broadcast"]
 
 
 @pytest.mark.parametrize(("columns", "segments", "passes"), [(128, 10_000, 1), (128, 100_000, 2), (16, 1_000_000, 3), (128, 10**7, 4), (1, 10**8, 1)])

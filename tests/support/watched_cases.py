@@ -388,7 +388,7 @@ fold("counts, a block's several steps", "unsorted_segment_mean_backward", "gathe
 
 def beyond_ids(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
     """A pass over segments whose numbers have more bits than the ids."""
-    kernel = scatter_rows(update="add", value="f32", index="i32", about="", guarded=False, vector=1, lanes=1, cut=False, dims=1)
+    kernel = scatter_rows(update="add", value="f32", index="i32", about="", pairs="", guarded=False, vector=1, lanes=1, cut=False, dims=1)
     x, ids, y = np.ones(4, np.float32), np.array([0, 1 << 30, (1 << 31) - 1, -1], np.int32), np.zeros(3, np.float32)
     low = 1 << 31
     emulation.run(
@@ -396,7 +396,7 @@ def beyond_ids(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
         kernel.types,
         1,
         256,
-        [x, ids, np.zeros(1, np.float32), np.zeros(1, np.int32), y, 4, 1, 1, low, low + 3, 1, 1, 1, 1, (1,), (1,), (1,)],
+        [x, x, ids, np.zeros(1, np.float32), np.zeros(1, np.int32), y, 4, 1, 1, low, low + 3, 1, 1, 1, 1, 1, (1,), (1,), (1,), (1,)],
         mode=emulation.Mode(SEED),
     )
     assert not y.any()
@@ -424,6 +424,11 @@ for columns, rows, element in ((3, 300, "f32"), (8, 120, "bf16"), (2, 90, "f64")
     for name, ids in (("", samples.outside), (", a crowd", samples.around_a_long_one)):
         sample = Sample(f"about max {columns}", rows, (columns,), 7, ids, element)
         fold(f"atomic logsumexp of {columns} columns of {element}{name}", "unsorted_segment_logsumexp", "atomic_about_max", sample)
+for columns, rows, element in ((3, 300, "f32"), (8, 120, "bf16"), (2, 90, "f64"), (37, 230, "f16"), (270, 12, "f32")):
+    for name, ids in (("", samples.outside), (", a crowd", samples.around_a_long_one)):
+        sample = Sample(f"sums {columns}", rows, (columns,), 7, ids, element)
+        for stem in ("softmax", "log_softmax"):
+            fold(f"atomic sums for {stem} of {columns} columns of {element}{name}", f"unsorted_segment_{stem}_backward", "atomic_broadcast", sample)
 fold("atomic sum of pairs", "unsorted_segment_sum", "atomic", Sample("y", 140, (2,), 7, samples.outside))
 for columns, rows in ((1, 5000), (3, 900), (4, 150), (5, 200), (36, 230), (300, 9)):
     for ordered in ("", "unsorted_"):

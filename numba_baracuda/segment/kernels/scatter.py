@@ -99,17 +99,19 @@ def updates_of(update: str, value: str, vector: int) -> Any:
 
 
 @functools.cache
-def lift_of(update: str, value: str, vector: int, about: str = "") -> Any:
-    """``lift(states, batch, first, output, at, scale, pivots)`` sets ``vector`` states to what the elements of a batch add to the output at ``at``.
+def lift_of(update: str, value: str, vector: int, about: str = "", pairs: str = "") -> Any:
+    """``lift(states, batch, others, first, output, at, scale, pivots)`` sets ``vector`` states to what the elements of a batch add to the output at
+    ``at``.
 
     Factors that are 0, infinite or NaN are counted there at once. Where ``about`` names a monoid, elements become its terms about ``pivots[first]``
-    and the next.
+    and the next; where ``pairs`` does, what it makes of an element and of the one in ``others``.
     """
     (widen, _), wide, factors, pivoted = conversions_of(value), accumulator_type(value), update == "factor", about != ""
     terms = jit.device(typed_monoid(about, value).pivot_terms) if pivoted else widen
+    paired, of_pair = pairs != "", jit.device(typed_monoid(pairs, value).lift) if pairs else widen
 
     @jit.device
-    def lift(states: Any, batch: Any, first: Any, output: Any, at: Any, scale: Any, pivots: Any) -> None:
+    def lift(states: Any, batch: Any, others: Any, first: Any, output: Any, at: Any, scale: Any, pivots: Any) -> None:
         for v in range(vector):
             x = widen(batch[first + v])
             if factors:
@@ -117,6 +119,8 @@ def lift_of(update: str, value: str, vector: int, about: str = "") -> Any:
                 states[v] = word_of(x, scale)
             elif pivoted:
                 states[v] = terms(x, red_max_value(pivots[first + v], wide(0)), wide(1))[0]
+            elif paired:
+                states[v] = of_pair(x, widen(others[first + v]), wide(1))
             else:
                 states[v] = x
 
@@ -125,7 +129,7 @@ def lift_of(update: str, value: str, vector: int, about: str = "") -> Any:
 
 @jit.kernel
 def scatter_rows(
-    *, update: str, value: str, index: str, about: str, guarded: bool, vector: int, lanes: int, cut: bool, dims: int,
+    *, update: str, value: str, index: str, about: str, pairs: str, guarded: bool, vector: int, lanes: int, cut: bool, dims: int,
     threads_per_block: int = RowWise.threads_per_block, items_per_thread: int = 0,
 ) -> Any:  # fmt: skip
     """Updates ``output[ids[r]]`` by ``input[r]`` atomically, in no fixed order; drops rows whose id is outside [low, high).
@@ -133,13 +137,15 @@ def scatter_rows(
     A group takes ``items_per_thread`` rows at a time and issues all loads before the first update; blocks walk the rows in a grid-stride loop. The
     input is streamed, so that the output stays in L2. Updates of one address wait for each other. So where one id crowds the first 32 rows of a
     block, each lane folds the block's rows of that id in registers, and the block makes one update of all of them. Bytes: rows · (columns · value +
-    index) read, as many updated.
+    index) read, of pairs the values of both operands, and as many updated.
 
     Constants and parameters as :mod:`.` lists them, and
 
     * ``update``: add, max or min; or factor, which makes the sums of :mod:`~...kernels.factors`
     * ``about``: the name of a monoid, whose terms about the pivot of segment and column are added, or ""; ``pivots`` [segments, columns]: these, of
       the accumulator's type, contiguous, encoded as in ``device.red_max``; any address where ``about`` is ""
+    * ``pairs``: the name of a monoid whose states of the elements of ``input`` and ``other`` are added, or ""; ``other`` [rows, columns], with
+      ``other_row`` and ``other_strides`` as those of ``input``: any address where ``pairs`` is ""
     * ``items_per_thread``: 0 stands for the 2 or 4 rows of the tuning policy
     * ``output`` [segments, columns]: of the accumulator's type, floats for max and min encoded as in ``device.red_max``; [segments, columns, 2] of
       factors
@@ -148,8 +154,8 @@ def scatter_rows(
     element, index_type, factors = jit.SCALARS[value], jit.SCALARS[index], update == "factor"
     state = "i64" if factors else BY_NAME[value].accumulator
     state_type, load, offset_of = jit.SCALARS[state], LOAD_STREAM[vector], strided_offset_of(dims)
-    update_output, lift = updates_of(update, state, vector), lift_of(update, value, vector, about)
-    pivoted, coded, load_pivots = about != "", coded_type(value), LOAD[vector if about else 1]
+    update_output, lift = updates_of(update, state, vector), lift_of(update, value, vector, about, pairs)
+    paired, pivoted, coded, load_pivots = pairs != "", about != "", coded_type(value), LOAD[vector if about else 1]
     monoid = typed_monoid(MONOIDS[update], state)
     combine, identity = jit.device(monoid.combine), monoid.identity[0]
     items, threads = items_per_thread or scatter_items(update), threads_per_block
@@ -158,12 +164,14 @@ def scatter_rows(
     last_id, greatest = last_id_of(index), index_type.maxval
 
     def scatter_rows(
-        input: Ptr[value], ids: Ptr[index], pivots: Ptr[state_type], guard: Ptr[int32], output: Ptr[state_type],
-        rows: int64, columns: int64, chunks: int64, low: int64, high: int64, crowd: int64, ids_step: int64, input_row: int64, output_row: int64,
-        shape: Extents[dims], input_strides: Extents[dims], output_strides: Extents[dims],
+        input: Ptr[value], other: Ptr[value], ids: Ptr[index], pivots: Ptr[state_type], guard: Ptr[int32], output: Ptr[state_type],
+        rows: int64, columns: int64, chunks: int64, low: int64, high: int64, crowd: int64, ids_step: int64,
+        input_row: int64, other_row: int64, output_row: int64,
+        shape: Extents[dims], input_strides: Extents[dims], other_strides: Extents[dims], output_strides: Extents[dims],
     ) -> None:  # fmt: skip
         shared_states = cuda.shared.array(shared_size, state_type)
         batch = cuda.local.array(batch_size, element)
+        others = cuda.local.array(batch_size if paired else 1, element)
         batch_pivots = cuda.local.array(batch_size, coded)
         batch_ids = cuda.local.array(items, index_type)
         states = cuda.local.array(vector, state_type)
@@ -175,6 +183,7 @@ def scatter_rows(
         last = last_id(high) if low <= greatest else index_type(-1)
         first, column = group_position(columns, chunks)
         input_offset, output_offset = offset_of(column, shape, input_strides), offset_of(column, shape, output_strides)
+        other_offset = offset_of(column, shape, other_strides)
         step = int64(uint32(cuda.gridDim.x) // uint32(chunks)) * (groups * items)
         seen_row = int64(uint32(cuda.blockIdx.x) // uint32(chunks)) * (groups * items) + cuda.laneid
         seen_id = ids[seen_row * ids_step] if seen_row < rows else index_type(-1)
@@ -190,12 +199,14 @@ def scatter_rows(
                 row = first + u * groups
                 if least <= batch_ids[u] <= last:
                     load(input, row * input_row + input_offset, batch, u * vector)
+                    if paired:
+                        load(other, row * other_row + other_offset, others, u * vector)
                     if pivoted:
                         load_pivots(recast(pivots, coded), int64(batch_ids[u]) * columns + column, batch_pivots, u * vector)
             for u in range(items):
                 if least <= batch_ids[u] <= last:
                     at = int64(batch_ids[u]) * output_row + output_offset
-                    lift(lifted, batch, u * vector, output, at, scale, batch_pivots)
+                    lift(lifted, batch, others, u * vector, output, at, scale, batch_pivots)
                     if crowded and batch_ids[u] == frequent:
                         for v in range(vector):
                             states[v] = state_type(combine(states[v], lifted[v]))

@@ -1,7 +1,7 @@
 """Recipes: from a descriptor and layouts to launches. They are pure functions, and importing them imports no Numba."""
 
 from .bins import bins, many
-from .broadcast import broadcast, too_many
+from .broadcast import broadcast, broadcast_sums, no_sums, too_many
 from .first import first_by_atomics, unfit_for_atomics
 from .fold import ragged, sorted_pairs
 from .gather import gather
@@ -12,11 +12,13 @@ from .scatter import exact, inexact, scatter
 __all__ = [
     "bins",
     "broadcast",
+    "broadcast_sums",
     "exact",
     "first_by_atomics",
     "gather",
     "inexact",
     "many",
+    "no_sums",
     "ragged",
     "ranges",
     "scatter",

@@ -14,7 +14,7 @@ from ...core.policy import constants, tuned
 from ...core.sizes import plain
 from .. import policy, policy_of, times
 from ..flat_tiling import broadcast_tile, flat_launch, rows_met, runs_launch, runs_tile
-from ..tiling import Tiling, elements_launch, reciprocal_of
+from ..tiling import Tiling, reciprocal_of
 from .any_order import fold_any_order, lifted
 from .common import Rows, check_slots, checks, elements, is_flat, kernel_spec, only_checks, over_rows, scratch
 from .factors import factors_pay, products
@@ -22,7 +22,9 @@ from .first import positions, unfit_for_atomics
 from .fold import SegmentFold, fold_steps, narrow_plan
 from .fused import LONG, fold_and_broadcast
 from .order import Order, as_given, order_of, order_to_gather
+from .scatter import sums
 from .small import fold_alone, together
+from .winners import clear_elements, scatter_to_winners, scatters
 
 if TYPE_CHECKING:
     from ..descriptor import SegmentDescriptor
@@ -38,6 +40,16 @@ def gradient_of(op: Op, descriptor: SegmentDescriptor) -> Gradient:
     return gradient_named(f"{descriptor.ties}_{name}" if name in ("max", "min") else name, BY_NAME[descriptor.element].itemsize == 2)
 
 
+def broadcast_sums(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
+    """Sums by atomics, and a launch that broadcasts them."""
+    return broadcast(op, descriptor, layouts, target, by_sums=True)
+
+
+def no_sums(op: Op, descriptor: SegmentDescriptor) -> str | None:
+    """Why atomics would not add up what a gradient needs."""
+    return None if descriptor.bounded else "is for ids below a number of segments"
+
+
 def too_many(op: Op, descriptor: SegmentDescriptor) -> str | None:
     """Why the fold cannot tell positions apart, which are numbers of the accumulator's type."""
     most = BY_NAME[descriptor.element].distinct_positions
@@ -46,8 +58,10 @@ def too_many(op: Op, descriptor: SegmentDescriptor) -> str | None:
     return None
 
 
-def broadcast(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
+def broadcast(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target, by_sums: bool = False) -> Recipe:
     """The fold that a gradient needs, over ids in order or by atomics; then a launch that broadcasts its results to the rows.
+
+    ``by_sums``: whether atomics add up what the gradient needs, in any order.
 
     A caller may bring the results as the operand ``folded``. Where segments are short in the mean, a launch that does both comes first, which leaves
     nothing to the others unless there is a long one.
@@ -56,11 +70,12 @@ def broadcast(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout],
     if not descriptor.num_inputs * descriptor.embedding_dim:
         return only_checks(op, descriptor, layouts)
     brought = "folded" in layouts
-    folds, scatters = bool(gradient.fold and descriptor.num_segments and not brought), False
+    folds, to_winners = bool(gradient.fold and descriptor.num_segments and not brought), False
     by_atomics = folds and gradient.uses_positions and not unfit_for_atomics(op, descriptor)
     by_atomics = by_atomics and times.first(op, descriptor) < times.permuted_fold(descriptor, heavy=True)
     by_factors = folds and not op.traits["ordered"] and factors_pay(descriptor, gradient)
-    ordered = not by_atomics and not by_factors and (folds or descriptor.indexed)
+    by_sums = folds and by_sums
+    ordered = not (by_atomics or by_factors or by_sums) and (folds or descriptor.indexed)
     order = order_of(op, descriptor, layouts, target) if ordered else as_given(descriptor, layouts)
     column_bytes = len(gradient.segments) * value.itemsize + gradient.gathered * BY_NAME[value.accumulator].itemsize
     last = order_to_gather(descriptor, layouts, target, order, column_bytes)
@@ -70,17 +85,19 @@ def broadcast(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout],
         steps, slots, guard = [*steps, *at_once], [*slots, LONG], LONG.name
     if by_atomics:
         more, room = positions(descriptor, layouts, target, gradient.fold, "folded", value.accumulator)
+    elif by_sums:
+        more, room = sums(descriptor, layouts, target, gradient, "folded")
     elif by_factors:
         more, room = _guard(descriptor, layouts)
         made, needed = products(descriptor, layouts, target, GUARD.name, "folded")
         more, room = [*more, *made], [*room, *needed]
     elif folds:
-        more, room, scatters = _fold(descriptor, layouts, target, gradient, order, last, output, guard)
+        more, room, to_winners = _fold(descriptor, layouts, target, gradient, order, last, output, guard)
     else:
         more, room = [*order.steps], [*order.slots]
     folded = "folded" if folds or brought else NULL
-    if scatters:
-        return fresh_first((*steps, *more, _scatter_to_winners(descriptor, layouts, folded, output)), (*slots, *room))
+    if to_winners:
+        return fresh_first((*steps, *more, scatter_to_winners(descriptor, layouts, folded, output)), (*slots, *room))
     paired = _pairs(descriptor, layouts, gradient, op, last)
     if paired:
         slots.append(Slot(PAIRED, descriptor.element, 2 * descriptor.num_segments * descriptor.embedding_dim))
@@ -128,13 +145,13 @@ def _fold(
         monoid, order, first, "folded", (layouts[first], state_layout), (others[0], layouts[others[0]]) if others else None, guard, fills=False,
         input_positions=monoid.uses_positions and last is not order,
     )  # fmt: skip
-    scatters = _scatters(descriptor, layouts, gradient, fold, last is not order or order.row_index != "")
-    if scatters:
+    to_winners = scatters(descriptor, layouts, gradient, fold, last is not order or order.row_index != "")
+    if to_winners:
         steps.append(Clear("folded", 0xFF))
         if narrow_plan(descriptor, fold) is not None:
             fold = replace(fold, cleared=output)
         else:
-            steps.append(_clear_elements(descriptor, output))
+            steps.append(clear_elements(descriptor, output))
     made, alone = list[Step](), last is not order and not gradient.guarded
     if alone:
         descriptor, fold, made, needed = lifted(descriptor, target, fold)
@@ -144,49 +161,18 @@ def _fold(
     else:
         more, room = fold_steps(descriptor, target, fold)
         more, room = [*order.steps, *more], [*order.slots, *room]
-    return [*steps, *made, *more], [*slots, *room], scatters
-
-
-def _scatters(descriptor: SegmentDescriptor, layouts: dict[str, Layout], gradient: Gradient, fold: SegmentFold, permuted: bool) -> bool:
-    """Whether the gradient is stored only at the few rows that get one, over zeros, so that ids and results are not read again for each row.
-
-    A store at a winner takes what it takes to move ``winner_bytes``. It saves the ids, and of halves, which are broadcast more slowly than zeros are
-    stored, a part of each row. Rows in another order than that of the input are single elements.
-    """
-    plan, columns, value = tuned(policy.BroadcastToRows()), descriptor.embedding_dim, BY_NAME[descriptor.element]
-    saved = BY_NAME[fold.order.index].itemsize + (descriptor.row_size // plan.halves_saved if value.itemsize == 2 else 0)
-    few = descriptor.num_inputs * saved >= plan.winner_bytes * columns * descriptor.num_segments
-    if not (gradient.uses_positions and few and Rows(descriptor, layouts["d_input"]).is_contiguous(0)):
-        return False
-    if columns == 1:
-        return narrow_plan(descriptor, fold) is not None
-    source = Rows(descriptor, layouts["d_output"])
-    return not (permuted or fold.guarded) and source.strides[0] == (1,)
-
-
-def _scatter_to_winners(descriptor: SegmentDescriptor, layouts: dict[str, Layout], folded: str, output: str) -> Launch:
-    value, segments, columns = descriptor.element, descriptor.num_segments, descriptor.embedding_dim
-    spec, source_row = kernel_spec("scatter_to_winners", value=value), layouts["d_output"].strides[0]
-    arguments = {
-        "source": "d_output", "folded": folded, "output": output, "rows": descriptor.num_inputs, "columns": columns, "segments": segments,
-        "source_row": source_row,
-    }  # fmt: skip
-    return Launch(spec, Tiling.of_ids(segments * columns).launch, arguments)
-
-
-def _clear_elements(descriptor: SegmentDescriptor, output: str) -> Launch:
-    plan, value, extent = tuned(policy.Elements()), descriptor.element, descriptor.num_inputs * descriptor.embedding_dim
-    spec = kernel_spec("clear_elements", plan.threads_per_block, value=value, **constants(plan))
-    config = elements_launch(extent, BY_NAME[value].vector, plan.threads_per_block, plan.items_per_thread)
-    return Launch(spec, config, {"output": output, "elements": extent})
+    return [*steps, *made, *more], [*slots, *room], to_winners
 
 
 def _guard(descriptor: SegmentDescriptor, layouts: dict[str, Layout]) -> tuple[list[Step], list[Slot]]:
-    """Makes the guard: whether the result has a special element."""
+    """Makes the guard: whether the result has a special element. Contiguous rows are seen as rows of one vector each."""
     arguments, plan = {"input": "output", "guard": GUARD.name}, tuned(policy.FindSpecial())
+    rows, extent = Rows(descriptor, layouts["output"]), descriptor.num_segments
+    if rows.is_contiguous(0):
+        extent, vector = extent * rows.columns // rows.vector, rows.vector
+        rows = Rows(replace(descriptor, embedding_dim=vector), Layout((extent, vector), (vector, 1)))
     find = over_rows(
-        "find_special", Rows(descriptor, layouts["output"]), ("input",), descriptor.num_segments, plan.items_per_thread, arguments,
-        value=descriptor.element, **constants(plan),
+        "find_special", rows, ("input",), extent, plan.items_per_thread, arguments, value=descriptor.element, **constants(plan)
     )  # fmt: skip
     return [Clear(GUARD.name, fresh=True), find], [GUARD]
 

@@ -31,15 +31,16 @@ def products(
     segments, columns, policy = descriptor.num_segments, descriptor.embedding_dim, scatter_rows("factor")
     pairs = replace(descriptor, embedding_dim=2 * columns, element="i64")
     blank = Rows(pairs, scratch(pairs, Layout((segments, 2 * columns), (2 * columns, 1))))
-    both = Rows(descriptor, layouts["input"], scratch(descriptor, layouts["input"]))
+    rows = Rows(descriptor, layouts["input"], layouts["input"], scratch(descriptor, layouts["input"]))
     fill = over_rows("fill_rows", blank, ("output",), segments, 1, {"guard": guard, "output": "sums", "low": 0, "fill": 0}, value="i64", guarded=True)
     arguments = {
-        "input": "input", "ids": "segment_ids", "pivots": NULL, "guard": guard, "output": "sums", "low": 0, "high": segments,
+        "input": "input", "other": NULL, "ids": "segment_ids", "pivots": NULL, "guard": guard, "output": "sums", "low": 0, "high": segments,
         "crowd": policy.crowd_rows, "ids_step": ids_step(layouts),
     }  # fmt: skip
     scatter = over_rows(
-        "scatter_rows", both, ("input", "output"), descriptor.num_inputs, policy.items_per_thread, arguments, policy, target.multiprocessors,
-        update="factor", value=descriptor.element, index=descriptor.index, about="", guarded=True, **constants(policy),
+        "scatter_rows", rows, ("input", "other", "output"), descriptor.num_inputs, policy.items_per_thread, arguments, policy,
+        target.multiprocessors, update="factor", value=descriptor.element, index=descriptor.index, about="", pairs="", guarded=True,
+        **constants(policy),
     )  # fmt: skip
     elements = segments * columns
     given = {"sums": "sums", "guard": guard, "folded": name, "elements": elements, "terms": descriptor.num_inputs}

@@ -77,13 +77,14 @@ def _by_first_row(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layo
 def order_to_gather(descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target, order: Order, column_bytes: int) -> Order:
     """The order for a launch that gathers ``column_bytes`` of a segment for each element: ``order`` where that pays, or the ids as they are given.
 
-    In order, rows are read and written at random, and those of segments once. As given, it is the other way round: cheap from the level 2 cache.
+    In order, rows are read and written at random, and those of segments once. As given, it is the other way round: cheap from the level 2 cache, or
+    where rows are not whole lines of memory.
     """
     if order.permutation == NULL or not descriptor.bounded:
         return order
     policy = tuned(PermutedRows())
     cached = descriptor.num_segments * descriptor.embedding_dim * column_bytes <= int(policy.cache_share * target.l2_bytes)
-    return as_given(descriptor, layouts) if cached or descriptor.row_size < policy.min_row_bytes else order
+    return as_given(descriptor, layouts) if cached or descriptor.row_size % policy.line_bytes else order
 
 
 def as_given(descriptor: SegmentDescriptor, layouts: dict[str, Layout]) -> Order:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Any
 
+from ...algebra.gradients import Gradient
 from ...core.axes import ceil_div
 from ...core.dtypes import BY_NAME
 from ...core.op import NULL, Launch, Layout, Op, Recipe, Slot, Step, Target, fresh_first
@@ -48,16 +49,17 @@ def _floats(descriptor: SegmentDescriptor, update: str) -> bool:
 
 def updates(
     descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target, update: str, name: str, destination: Layout, start: float,
-    about: str = "", pivots: str = NULL,
+    about: str = "", pivots: str = NULL, operands: tuple[str, ...] = ("input",), pairs: str = "",
 ) -> list[Step]:  # fmt: skip
     """In each pass the values that segments start with, which are still in L2 when the atomics begin, and the atomics.
 
-    Where ``about`` names a monoid, they add its terms about the ``pivots``.
+    Where ``about`` names a monoid, they add its terms about the ``pivots``; where ``pairs`` does, its states of the two ``operands``.
     """
     n, segments, value = descriptor.num_inputs, descriptor.num_segments, BY_NAME[descriptor.element]
     floats, bits = _floats(descriptor, update), 8 * BY_NAME[value.accumulator].itemsize
-    both, out = Rows(descriptor, layouts["input"], destination), Rows(descriptor, destination).within(value.accumulator)
-    both = both.within(value.accumulator) if about else both
+    first, other = layouts[operands[0]], layouts[operands[-1]]
+    rows, out = Rows(descriptor, first, other, destination), Rows(descriptor, destination).within(value.accumulator)
+    rows = rows.within(value.accumulator) if about else rows
     # floats start as the bits that no value reaches (``device.RED_MAX_FILL`` and ``RED_MIN_FILL``, as signed integers)
     unreached = -1 if update == "max" else (1 << (bits - 1)) - 1
     passes, policy, steps = _passes(descriptor, target, update), scatter_rows(update), list[Step]()
@@ -66,16 +68,24 @@ def updates(
         kind = f"i{bits}" if floats else value.accumulator
         steps.append(over_rows("fill_rows", out, ("output",), high - low, 1, filled, value=kind, guarded=False))
         given = {
-            "input": "input", "ids": "segment_ids", "pivots": pivots, "guard": NULL, "output": name, "low": low, "high": high,
-            "crowd": policy.crowd_rows, "ids_step": ids_step(layouts),
+            "input": operands[0], "other": operands[-1], "ids": "segment_ids", "pivots": pivots, "guard": NULL, "output": name, "low": low,
+            "high": high, "crowd": policy.crowd_rows, "ids_step": ids_step(layouts),
         }  # fmt: skip
         steps.append(
             over_rows(
-                "scatter_rows", both, ("input", "output"), n, policy.items_per_thread, given, policy, target.multiprocessors, update=update,
-                value=value.name, index=descriptor.index, about=about, guarded=False, **constants(policy),
+                "scatter_rows", rows, ("input", "other", "output"), n, policy.items_per_thread, given, policy, target.multiprocessors,
+                update=update, value=value.name, index=descriptor.index, about=about, pairs=pairs, guarded=False, **constants(policy),
             )
         )  # fmt: skip
     return steps
+
+
+def sums(descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target, gradient: Gradient, name: str) -> tuple[list[Step], list[Slot]]:
+    """Makes ``name`` [segments, columns], the sums that a gradient reads, and its slot."""
+    destination, accumulator = scratch(descriptor, layouts[gradient.over[0]]), BY_NAME[descriptor.element].accumulator
+    pairs = gradient.fold if len(gradient.over) > 1 else ""
+    steps = updates(descriptor, layouts, target, "add", name, destination, 0, operands=gradient.over, pairs=pairs)
+    return steps, [Slot(name, accumulator, descriptor.num_segments * descriptor.embedding_dim)]
 
 
 def scatter(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:

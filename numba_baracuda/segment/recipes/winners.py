@@ -1,0 +1,51 @@
+"""Gradients of max and min that are stored only at the rows that get one, over zeros."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...algebra.gradients import Gradient
+from ...core.dtypes import BY_NAME
+from ...core.op import Launch, Layout
+from ...core.policy import constants, tuned
+from ..policy import BroadcastToRows, Elements
+from ..tiling import Tiling, elements_launch
+from .common import Rows, kernel_spec
+from .fold import SegmentFold, narrow_plan
+
+if TYPE_CHECKING:
+    from ..descriptor import SegmentDescriptor
+
+
+def scatters(descriptor: SegmentDescriptor, layouts: dict[str, Layout], gradient: Gradient, fold: SegmentFold, permuted: bool) -> bool:
+    """Whether the gradient is stored only at the few rows that get one, over zeros, so that ids and results are not read again for each row.
+
+    A store at a winner takes what it takes to move ``winner_bytes``. It saves the ids, and of halves, which are broadcast more slowly than zeros are
+    stored, a part of each row. Rows in another order than that of the input are single elements.
+    """
+    plan, columns, value = tuned(BroadcastToRows()), descriptor.embedding_dim, BY_NAME[descriptor.element]
+    saved = BY_NAME[fold.order.index].itemsize + (descriptor.row_size // plan.halves_saved if value.itemsize == 2 else 0)
+    few = descriptor.num_inputs * saved >= plan.winner_bytes * columns * descriptor.num_segments
+    if not (gradient.uses_positions and few and Rows(descriptor, layouts["d_input"]).is_contiguous(0)):
+        return False
+    if columns == 1:
+        return narrow_plan(descriptor, fold) is not None
+    source = Rows(descriptor, layouts["d_output"])
+    return not (permuted or fold.guarded) and source.strides[0] == (1,)
+
+
+def scatter_to_winners(descriptor: SegmentDescriptor, layouts: dict[str, Layout], folded: str, output: str) -> Launch:
+    value, segments, columns = descriptor.element, descriptor.num_segments, descriptor.embedding_dim
+    spec, source_row = kernel_spec("scatter_to_winners", value=value), layouts["d_output"].strides[0]
+    arguments = {
+        "source": "d_output", "folded": folded, "output": output, "rows": descriptor.num_inputs, "columns": columns, "segments": segments,
+        "source_row": source_row,
+    }  # fmt: skip
+    return Launch(spec, Tiling.of_ids(segments * columns).launch, arguments)
+
+
+def clear_elements(descriptor: SegmentDescriptor, output: str) -> Launch:
+    plan, value, extent = tuned(Elements()), descriptor.element, descriptor.num_inputs * descriptor.embedding_dim
+    spec = kernel_spec("clear_elements", plan.threads_per_block, value=value, **constants(plan))
+    config = elements_launch(extent, BY_NAME[value].vector, plan.threads_per_block, plan.items_per_thread)
+    return Launch(spec, config, {"output": output, "elements": extent})
