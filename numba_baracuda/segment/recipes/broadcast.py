@@ -61,10 +61,8 @@ def too_many(op: Op, descriptor: SegmentDescriptor) -> str | None:
 def broadcast(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target, by_sums: bool = False) -> Recipe:
     """The fold that a gradient needs, over ids in order or by atomics; then a launch that broadcasts its results to the rows.
 
-    ``by_sums``: whether atomics add up what the gradient needs, in any order.
-
     A caller may bring the results as the operand ``folded``. Where segments are short in the mean, a launch that does both comes first, which leaves
-    nothing to the others unless there is a long one.
+    nothing to the others unless there is a long one. ``by_sums``: whether atomics add up what the gradient needs, in any order.
     """
     output, gradient, value = op.operands[-1].name, gradient_of(op, descriptor), BY_NAME[descriptor.element]
     if not descriptor.num_inputs * descriptor.embedding_dim:
