@@ -10,13 +10,13 @@ from typing import Any
 
 from . import rescan
 from .case import Case, nbytes
-from .peer import INDEXED, Given, Peer, along, always, both, calm, extreme_given, indexed, native, packed, unswapped
+from .peer import INDEXED, Given, Peer, along, always, both, calm, extreme_given, indexed, native, no_crowded_halves, packed
 from .reduce_truths import axes_of
 
 
 def jax_peers(jax: Any) -> Iterator[Peer]:
     for peer in (*_jax_ordered(jax, "", True), *_jax_ordered(jax, "unsorted_", False), *_jax_indexed(jax)):
-        yield replace(peer, fits=both(peer.fits, unswapped)) if "segment_sum" in peer.name else peer
+        yield replace(peer, fits=both(peer.fits, no_crowded_halves)) if "segment_sum" in peer.name else peer
     yield Peer("sum", "row_sum", lambda t: (t.x,), lambda x: jax.numpy.sum(x, axis=1))
     yield from _jax_reductions(jax)
     yield from _jax_scans(jax)

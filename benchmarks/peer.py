@@ -101,7 +101,7 @@ def calm(case: Case) -> bool:
     return getattr(case, "ids", "") != "hot"
 
 
-def unswapped(case: Case) -> bool:
+def no_crowded_halves(case: Case) -> bool:
     """No segment holds most rows of halves, which JAX adds up by compare and swap: a call took up to half an hour there (H200)."""
     return calm(case) or element(case.element).itemsize > 2
 

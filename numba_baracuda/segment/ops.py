@@ -45,7 +45,7 @@ PERMUTED = Variant(
 )
 GATHER = Variant("gather", True, recipes.gather)
 BROADCAST = Variant("broadcast", True, recipes.broadcast, recipes.too_many)
-SUMS = Variant("atomic_broadcast", False, recipes.broadcast_sums, unless_any_order(recipes.no_sums), times.added)
+SUMS = Variant("atomic_broadcast", False, recipes.broadcast_sums, unless_any_order(recipes.unbounded), times.gradient_atomics)
 
 
 @dataclass(frozen=True)
@@ -270,7 +270,7 @@ def _add(row: Row, prefix: str) -> dict[str, Callable[..., Any]]:
     made = [add(name, row.formula + where, forward, variants, backward=False)]
     if row.gradient:
         formula = f"{row.gradient} with s = segment_ids[n]"
-        ways = (replace(row.backward, time=times.summed), SUMS) if row.sums and not ordered else (row.backward,)
+        ways = (replace(row.backward, time=times.gradient_fold), SUMS) if row.sums and not ordered else (row.backward,)
         made.append(add(f"{name}_backward", formula, (*row.given, IDS, D_INPUT), ways, backward=True))
     return {op.name: function_of(op) for op in made}
 

@@ -117,15 +117,15 @@ def about_greatest(op: Op, descriptor: SegmentDescriptor) -> float:
     return times.launches + _MICROSECONDS * (found + descriptor.num_inputs * read)
 
 
-def summed(op: Op, descriptor: SegmentDescriptor) -> float:
-    """Of a fold over ids in order, by which a gradient adds up rows or products of two; the launch behind it left out."""
+def gradient_fold(op: Op, descriptor: SegmentDescriptor) -> float:
+    """Of a fold over ids in order that adds up rows, or products of two, for a gradient; without the launch behind it."""
     operands = len(GRADIENTS[op.traits["gradient"]].over)
     fold = permuted_fold(descriptor, False, operands)
     return min(fold, paired_fold(descriptor)) if descriptor.embedding_dim == operands == 1 else fold
 
 
-def added(op: Op, descriptor: SegmentDescriptor) -> float:
-    """Of atomics that do so."""
+def gradient_atomics(op: Op, descriptor: SegmentDescriptor) -> float:
+    """Of atomics that add them up."""
     times, rows, others = tuned(Times()), descriptor.num_inputs, len(GRADIENTS[op.traits["gradient"]].over) - 1
     found = _updates(descriptor, False, BY_NAME[descriptor.element].accumulator == "f64")
     return times.launches + _MICROSECONDS * (found + rows * descriptor.row_size * others * times.stream_byte)

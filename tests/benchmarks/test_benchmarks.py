@@ -669,7 +669,7 @@ def test_peers_have_their_cases() -> None:
     assert [(peer.calm(case), peer.brief(case)) for case in (uniform, short, long)] == [(True, True), (False, True), (False, False)]
     assert [peer.both(peer.calm, peer.floats)(case) for case in (uniform, short, whole)] == [True, False, False]
     halves = (dataclasses.replace(case, element="bf16") for case in (uniform, short))
-    assert [peer.unswapped(case) for case in (*halves, short)] == [True, False, True]
+    assert [peer.no_crowded_halves(case) for case in (*halves, short)] == [True, False, True]
 
 
 def test_what_peers_are_given() -> None:

@@ -1,7 +1,7 @@
 """Recipes: from a descriptor and layouts to launches. They are pure functions, and importing them imports no Numba."""
 
 from .bins import bins, many
-from .broadcast import broadcast, broadcast_sums, no_sums, too_many
+from .broadcast import broadcast, broadcast_sums, too_many, unbounded
 from .first import first_by_atomics, unfit_for_atomics
 from .fold import ragged, sorted_pairs
 from .gather import gather
@@ -18,13 +18,13 @@ __all__ = [
     "gather",
     "inexact",
     "many",
-    "no_sums",
     "ragged",
     "ranges",
     "scatter",
     "scatter_about_greatest",
     "sorted_pairs",
     "too_many",
+    "unbounded",
     "unfit",
     "unfit_for_atomics",
 ]  # fmt: skip

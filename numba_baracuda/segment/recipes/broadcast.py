@@ -45,8 +45,8 @@ def broadcast_sums(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Lay
     return broadcast(op, descriptor, layouts, target, by_sums=True)
 
 
-def no_sums(op: Op, descriptor: SegmentDescriptor) -> str | None:
-    """Why atomics would not add up what a gradient needs."""
+def unbounded(op: Op, descriptor: SegmentDescriptor) -> str | None:
+    """Why there is no row for each segment."""
     return None if descriptor.bounded else "is for ids below a number of segments"
 
 
