@@ -103,7 +103,7 @@ def scatter(op: Op, descriptor: SegmentDescriptor) -> float:
     """Of atomics, and of a count where the result needs it."""
     times, rows, element = tuned(Times()), descriptor.num_inputs, BY_NAME[descriptor.element]
     extreme = op.traits["monoid"] in ("max", "min")
-    found = _updates(descriptor, extreme, element.accumulator == "f64" and not extreme)
+    found = _updates(descriptor, extreme)
     if descriptor.counted(op) and not (extreme and not element.whole):
         found += rows * (times.count_row + times.count_miss * _missing(4 * descriptor.num_segments))
     return times.launches + _MICROSECONDS * found
@@ -112,7 +112,7 @@ def scatter(op: Op, descriptor: SegmentDescriptor) -> float:
 def about_greatest(op: Op, descriptor: SegmentDescriptor) -> float:
     """Of atomics that find the greatest elements, and of others that add what rows, which read them again, are about these."""
     times, results = tuned(Times()), descriptor.num_segments * _state_bytes(descriptor)
-    found = _updates(descriptor, True, False) + _updates(descriptor, False, BY_NAME[descriptor.element].accumulator == "f64")
+    found = _updates(descriptor, True) + _updates(descriptor, False)
     read = times.update_row + times.update_miss * max(_state_bytes(descriptor) / _SECTOR, 1) * _missing(2 * results)
     return times.launches + _MICROSECONDS * (found + descriptor.num_inputs * read)
 
@@ -127,19 +127,19 @@ def gradient_fold(op: Op, descriptor: SegmentDescriptor) -> float:
 def gradient_atomics(op: Op, descriptor: SegmentDescriptor) -> float:
     """Of atomics that add them up."""
     times, rows, others = tuned(Times()), descriptor.num_inputs, len(GRADIENTS[op.traits["gradient"]].over) - 1
-    found = _updates(descriptor, False, BY_NAME[descriptor.element].accumulator == "f64")
+    found = _updates(descriptor, False)
     return times.launches + _MICROSECONDS * (found + rows * descriptor.row_size * others * times.stream_byte)
 
 
 def first(op: Op, descriptor: SegmentDescriptor) -> float:
     """Of atomics that find the extremes, and of others that find their positions: about as long again."""
-    return tuned(Times()).launches + _MICROSECONDS * 2 * _updates(descriptor, True, False)
+    return tuned(Times()).launches + _MICROSECONDS * 2 * _updates(descriptor, True)
 
 
-def _updates(descriptor: SegmentDescriptor, extreme: bool, wide: bool) -> float:
-    """Picoseconds of atomics, ``wide`` for those that add float64, and of what comes before and after them."""
+def _updates(descriptor: SegmentDescriptor, extreme: bool) -> float:
+    """Picoseconds of atomics that find extremes or add, and of what comes before and after them."""
     times, columns, state = tuned(Times()), descriptor.embedding_dim, _state_bytes(descriptor)
-    results = descriptor.num_segments * state
+    results, wide = descriptor.num_segments * state, not extreme and BY_NAME[descriptor.element].accumulator == "f64"
     row = times.update_row + times.update_miss * max(state / _SECTOR, 1) * _missing(results)
     single = columns > 4 and columns % 4 != 0
     row += columns * (times.update_element + (times.update_single if single else 0) + (times.update_wide if wide else 0))
