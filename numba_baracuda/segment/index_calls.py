@@ -14,7 +14,8 @@ from ..core.vocabulary import OpCategory
 from ..plans.calls import Calls, Problem, Results
 from ..plans.preference import PlanPreference
 from .descriptor import SegmentDescriptor
-from .recipes.common import FAULT, NO_FAULT, bounds, counts_of, faults, kernel_spec
+from .recipes.common import FAULT, NO_FAULT, faults, kernel_spec
+from .recipes.counts import bounds, counts_of
 from .recipes.order import keys, scratch_slot, sort
 from .tiling import Tiling
 

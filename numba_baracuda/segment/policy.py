@@ -18,6 +18,7 @@ from .row_policy import BroadcastRuns as BroadcastRuns
 from .row_policy import BroadcastToRows as BroadcastToRows
 from .row_policy import Elements as Elements
 from .row_policy import FactorRows as FactorRows
+from .row_policy import FillRows as FillRows
 from .row_policy import FoldAndBroadcast as FoldAndBroadcast
 from .row_policy import FoldAndBroadcastShort as FoldAndBroadcastShort
 from .row_policy import FoldAndBroadcastStaged as FoldAndBroadcastStaged
@@ -27,6 +28,7 @@ from .row_policy import GatherFlat as GatherFlat
 from .row_policy import GatherMeans as GatherMeans
 from .row_policy import GatherRows as GatherRows
 from .row_policy import GatherRuns as GatherRuns
+from .row_policy import IdPasses as IdPasses
 from .row_policy import PermutedRows as PermutedRows
 from .row_policy import ScatterRows as ScatterRows
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..algebra import KernelMonoid
+from ..core.axes import ceil_div
 from ..core.dtypes import BY_NAME
 from ..core.op import Target
 from ..core.policy import tuned
@@ -21,6 +22,7 @@ from .policy import (
     FoldShortRuns,
     FoldStaged,
     FoldTiles,
+    IdPasses,
     ScatterRows,
 )
 from .residency import (
@@ -203,9 +205,36 @@ def fold_carries(heavy: bool, joins: bool = False) -> FoldCarries:
     return replace(plan, threads_per_block=min(plan.threads_per_block, plan.join_threads)) if joins else plan
 
 
-def fold_ranges(state_bytes: int, group_threads: int) -> FoldRanges:
-    """The policy for states with scalars of ``state_bytes``, in rows that so many threads share."""
-    return tuned(FoldRanges(min_blocks_per_multiprocessor=3 if group_threads > 1 and state_bytes == 4 else 2))
+def range_items(value: str, index: str, vector: int, monoid: KernelMonoid) -> int:
+    """Rows of a range that a thread has in flight: no more than a group of one thread has in a tile, and fewer of states of many scalars."""
+    most = FoldRanges.items_per_thread // (2 if monoid.heavy and vector * monoid.width > 4 else 1)
+    return min(fold_items(vector * BY_NAME[value].itemsize, BY_NAME[index].itemsize, vector, monoid), most)
+
+
+def fold_ranges(value: str, vector: int, lanes: int, monoid: KernelMonoid) -> FoldRanges:
+    """The policy for ``vector`` columns of each of so many ``lanes``: more blocks where states take few registers."""
+    itemsize, state = BY_NAME[value].itemsize, BY_NAME[BY_NAME[value].accumulator]
+    words = vector * monoid.width * state.itemsize // 4
+    few = words <= 3 or (words == 4 == itemsize and lanes == 1)
+    return tuned(FoldRanges(min_blocks_per_multiprocessor=3 if few else 2))
+
+
+def passes(segments: int, segment_bytes: int, pass_bytes: int, cache_bytes: int) -> int:
+    """Passes over ids in any order, each for segments of which the cache holds what is updated, ``segment_bytes`` of each.
+
+    That and the number of passes multiply to at most ``pass_bytes``: the more bytes a row has, the longer it takes to read it again. One pass is made
+    where twice as many would not do.
+    """
+    policy = tuned(IdPasses())
+    wanted = ceil_div(segments * segment_bytes, int(policy.cache_share * cache_bytes))
+    most = min(policy.max_passes, pass_bytes // segment_bytes)
+    return min(wanted, most) if 1 < wanted <= 2 * most else 1
+
+
+def pass_bytes(update: str, single: bool) -> int:
+    """What :func:`passes` wants to know of atomics; ``single``: whether a thread has one column of several."""
+    policy = tuned(ScatterRows())
+    return (policy.pass_bytes if update == "add" else policy.extreme_pass_bytes) // (2 if single else 1)
 
 
 def scatter_items(update: str) -> int:

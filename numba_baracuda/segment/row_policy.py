@@ -211,9 +211,25 @@ class ScatterRows(Policy):
     grid_blocks_per_multiprocessor: int = 8
     min_blocks_per_multiprocessor: int = 0
     crowd_rows: int = 3  #: rows of one id among the first 32 of a block that the block folds before it updates
-    cache_share: float = 0.6  #: share of the level 2 cache that the rows of a pass may fill
-    row_bytes: int = 32  #: other rows than multiples of so many bytes take one pass: a pass cannot skip less than a sector
-    max_passes: int = 4
+    #: bytes of what a row updates, times passes, at most: rows of few bytes are soon read again
+    pass_bytes: int = 128
+    extreme_pass_bytes: int = 16  #: the same of max and min, which seldom update what they have loaded
+
+
+@dataclass(frozen=True)
+class FillRows(Policy):
+    """``fill_rows``: a group of threads stores one number in some rows."""
+
+    items_per_thread: int = compiled(8, (1, 2, 4, 8, 16))  #: rows
+
+
+@dataclass(frozen=True)
+class IdPasses(Policy):
+    """Passes over ids in any order, each for a range of segments."""
+
+    cache_share: float = 0.6  #: share of the level 2 cache that what a pass updates may fill
+    max_passes: int = 8
+    crowd_share: float = 0.1  #: share of the rows with one id of which one pass over all segments is faster
 
 
 @dataclass(frozen=True)

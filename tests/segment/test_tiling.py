@@ -15,7 +15,7 @@ from numba_baracuda import PlanPreference, SegmentDescriptor, select
 from numba_baracuda.algebra import monoid_of
 from numba_baracuda.core.axes import ceil_div
 from numba_baracuda.core.dtypes import BY_NAME
-from numba_baracuda.core.op import Launch, Layout, Target
+from numba_baracuda.core.op import NULL, Launch, Layout, Target
 from numba_baracuda.core.registry import kernel_specs
 from numba_baracuda.core.spec import KernelSpec
 from numba_baracuda.plans.tuning import using
@@ -603,14 +603,23 @@ def test_atomics_need_a_number_of_segments_and_no_index() -> None:
     assert [select(each, wanted, device=-1).variant.name for each in (unbounded, indexed)] == ["broadcast", "broadcast"]
 
 
-@pytest.mark.parametrize(("columns", "segments", "passes"), [(128, 10_000, 1), (128, 100_000, 2), (16, 1_000_000, 3), (128, 10**7, 4), (1, 10**8, 1)])
-def test_passes_of_the_scatter(columns: int, segments: int, passes: int) -> None:
-    """Together they name every segment once."""
-    found: list[Any] = [
-        (each.arguments["low"], each.arguments["high"])
-        for each in _launches("unsorted_segment_sum", columns, segments=segments, variant="atomic")
-        if "scatter_rows" in each.spec.factory
-    ]
-    assert len(found) == passes
-    assert [low for low, _ in found] == [0, *[high for _, high in found[:-1]]]
-    assert found[-1][1] == segments
+@pytest.mark.parametrize(
+    ("stem", "columns", "segments", "passes"),
+    [
+        ("sum", 1, 7_000_000, 1), ("sum", 1, 12_000_000, 2), ("sum", 1, 10**8, 8), ("sum", 1, 2 * 10**8, 1), ("sum", 4, 12_000_000, 7),
+        ("sum", 3, 12_000_000, 5), ("sum", 16, 800_000, 2), ("sum", 16, 3_000_000, 1), ("sum", 32, 10**6, 1), ("mean", 1, 12_000_000, 2),
+        ("max", 1, 50_000_000, 4), ("max", 2, 6_000_000, 2), ("max", 4, 3_000_000, 1),
+    ],
+)  # fmt: skip
+def test_passes_of_atomics(stem: str, columns: int, segments: int, passes: int) -> None:
+    """Where there are several, one over all segments comes before, for crowds; together the others name every segment once."""
+    variant = "atomic_exact" if stem == "max" else "atomic"
+    made: list[Any] = _launches(f"unsorted_segment_{stem}", columns, segments=segments, variant=variant)
+    for kernel in ("scatter_rows", *(["count_ids"] if stem == "mean" else [])):
+        found = [[each.arguments[name] for name in ("low", "high", "guard")] for each in made if each.spec.kernel == kernel]
+        if passes > 1:
+            assert found.pop(0) == [0, segments, "crowded"]
+        assert len(found) == passes
+        assert [low for low, _, _ in found] == [0, *[high for _, high, _ in found[:-1]]]
+        assert found[-1][1] == segments
+        assert {guard for _, _, guard in found} == {"spread" if passes > 1 else NULL}

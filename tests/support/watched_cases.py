@@ -38,7 +38,6 @@ from numba_baracuda.reduce.policy import (
     FoldLines,
     FoldRows,
     FoldStagedRows,
-    Passes,
     SinglePass,
 )
 from numba_baracuda.scan.policy import ScanColumns, ScanLongColumns, ScanLongRows, ScanRows, ScanSlabs, ScanSlices
@@ -62,6 +61,7 @@ from numba_baracuda.segment.policy import (
     FoldThenBroadcast,
     FoldTiles,
     GatherMeans,
+    IdPasses,
     PermutedRows,
 )
 from numba_baracuda.segment.tiling import RANGE, RANGE_BITS, RANGE_TILE
@@ -90,7 +90,7 @@ def fold(
     name: str, op: str, variant: str, sample: Sample, multiprocessors: int = 1, tiles: int = 4, threads: int = 0, tile: int = 0,
     disordered: bool = False, cached: bool = True, short: bool = False, staged: int = 0, at_once: int = 0, held: int = 1300, narrow_stage: int = 0,
     narrow_threads: int = 64, carries: dict[str, int] | None = None, together: bool = False, in_runs: bool = False, registers: int = 0,
-    by_rows: bool = False, **options: Any,
+    by_rows: bool = False, share: float = IdPasses.cache_share, **options: Any,
 ) -> None:  # fmt: skip
     """``tiles`` are those of a part of a range, ``threads`` those of a block that folds tiles, 0 for as many as usual; ``tile`` elements of a warp
     that broadcasts, 0 for usual blocks. ``cached``: whether random accesses to few rows are cheap.
@@ -99,7 +99,8 @@ def fold(
     launch holds so many bytes of rows as are ``held``; or, with a ``narrow_stage``, so many, and ``narrow_threads`` a block. ``carries``: the policy
     by which these are combined, where blocks leave some; else they look back. ``together``: whether one launch folds and broadcasts, where it can.
     ``in_runs``: whether lanes keep their columns where they broadcast, or rows end anywhere. ``registers``: rows that a thread of a launch of all has
-    in registers, or 0. ``by_rows``: whether lanes that broadcast have rows, never pieces of all rows.
+    in registers, or 0. ``by_rows``: whether lanes that broadcast have rows, never pieces of all rows. ``share``: share of the level 2 cache that a
+    pass of atomics may fill.
 
     For ``disordered`` ids a sorted op gives unspecified values, but stays inside its arrays.
     """
@@ -130,7 +131,8 @@ def fold(
         }  # fmt: skip
         narrow_stages, wide_stages = using(FoldAndBroadcastStaged, long_rows=16, **in_stages), using(FoldAndBroadcastWide, **in_stages)
         with (
-            using(FoldRanges, min_part_tiles=tiles), using(CountIds, grid_blocks_per_multiprocessor=1), of_blocks, of_warps, in_cache, runs, stages,
+            using(FoldRanges, min_part_tiles=tiles), using(CountIds, grid_blocks_per_multiprocessor=1), using(IdPasses, cache_share=share),
+            of_blocks, of_warps, in_cache, runs, stages,
             once if at_once else contextlib.nullcontext(), narrow_stages, wide_stages, combined, back,
             contextlib.nullcontext() if together else using(FoldThenBroadcast, max_bytes=1), kept,
             using(
@@ -320,6 +322,18 @@ fold("one range in splits", "unsorted_segment_mean", "ragged_ranges", one, tiles
 fold("one range in splits, first rows", "unsorted_segment_argmax", "ragged_ranges", one, tiles=1)
 
 
+def mostly_one(rng: np.random.Generator, rows: int, segments: int) -> np.ndarray:
+    """Nine of ten rows in one segment of the first range, some others in the first tile, and the rest in the last range."""
+    others = np.where(np.arange(rows) < RANGE_TILE, rng.integers(0, 20, rows), segments - 3)
+    return np.where(rng.random(rows) < 0.9, 11, others)
+
+
+for columns in (1, 3):
+    crowd = Sample(f"r{columns + 3}", 3 * RANGE_TILE + 40, (columns,), RANGE + 40, mostly_one)
+    fold(f"ranges, a crowd of {columns} columns", "unsorted_segment_mean", "ragged_ranges", crowd, tiles=1)
+fold("ranges, first rows in a crowd", "unsorted_segment_argmax", "ragged_ranges", dataclasses.replace(crowd, element="i32"), tiles=4)
+
+
 def many_ranges(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
     """More ranges than a block has threads, some without rows and some of several splits."""
     rows, split_rows, count = np.random.default_rng(2).integers(0, 9, 300), 3, 300
@@ -358,16 +372,19 @@ fold("atomic mean of few rows", "unsorted_segment_mean", "atomic", Sample("t9", 
 
 
 def counts(name: str, rows: int, segments: int, ids: samples.Ids, index: str = "i32", step: int = 1) -> None:
-    """Three cases: counts in the shared memory of two blocks, which take several turns, or of one for each of two ranges; and in global memory."""
+    """Four cases: counts in the shared memory of two blocks, which take several turns, or of one for each of two ranges; and in global memory, at
+    once or in passes.
+    """
 
-    def case_of(**policy: int) -> Case:
+    def case_of(share: float = IdPasses.cache_share, **policy: int) -> Case:
         def case(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
             rng = np.random.default_rng(8)
             given = rng.permutation(ids(rng, rows, segments)).astype(numpy_dtype(index))
             x = rng.standard_normal((segments, 1)).astype(np.float32)
             there = (given >= 0) & (given < segments)
             wanted = x / np.maximum(np.bincount(given[there], minlength=segments), 1)[:, None]
-            with using(CountFewIds, threads_per_block=64, items_per_thread=2, min_rows_per_segment=1, **policy), kind.schedule(SEED):
+            few = using(CountFewIds, threads_per_block=64, items_per_thread=2, min_rows_per_segment=1, **policy)
+            with few, using(IdPasses, cache_share=share), kind.schedule(SEED):
                 got = kind.numpy(nb.unsorted_segment_mean_backward(kind.array(x), kind.array(np.repeat(given, step))[::step]))
             np.testing.assert_allclose(got, np.where(there[:, None], wanted[np.where(there, given, 0)], 0), rtol=1e-5)
 
@@ -376,6 +393,7 @@ def counts(name: str, rows: int, segments: int, ids: samples.Ids, index: str = "
     _add(f"counts of few, {name}", case_of())
     _add(f"counts of few in ranges, {name}", case_of(shared_bytes_per_block=2 * segments))
     _add(f"counts, {name}", case_of(shared_bytes_per_block=1, max_ranges=1))
+    _add(f"counts in passes, {name}", case_of(0.012, shared_bytes_per_block=1, max_ranges=1))
 
 
 counts("several turns", 700, 150, samples.outside)
@@ -416,6 +434,20 @@ for element in ("f32", "f16", "i64"):
         )
 fold("atomic first max, chunks", "unsorted_segment_argmax", "atomic_first", Sample("ag", 12, (271,), 7, samples.outside))
 fold("atomic sum, chunks", "unsorted_segment_sum", "atomic", Sample("x", 12, (270,), 7, samples.outside))
+PASSES = (
+    ("sum", "sum", "atomic", 4), ("mean", "mean", "atomic", 1), ("max", "max", "atomic_exact", 1), ("first rows", "argmin", "atomic_first", 1),
+    ("logsumexp", "logsumexp", "atomic_about_max", 1), ("gradients' sums", "softmax_backward", "atomic_broadcast", 3),
+)  # fmt: skip
+for what, stem, variant, columns in PASSES:
+    for ids in (samples.outside, mostly_one):
+        number, crowds = len(CASES), " of a crowd" if ids is mostly_one else ""
+        fold(
+            f"atomic passes, {what}{crowds}",
+            f"unsorted_segment_{stem}",
+            variant,
+            Sample(f"ps{number}", 300, (columns,), 70, ids),
+            share=0.012 * columns,
+        )
 for stem, variant, element in (("sum", "atomic", "f32"), ("max", "atomic_exact", "f16"), ("sum", "atomic_exact", "i32")):
     for columns, rows in ((37, 230), (270, 70)):
         sample = Sample(f"crowd {columns}", rows, (columns,), 7, samples.around_a_long_one, element)
@@ -789,7 +821,7 @@ def reduce(
             reduce_cases.staging_lines(staged_lines) if staged_lines else contextlib.nullcontext(),
             using(FoldAndBroadcastColumns, grid_blocks_per_multiprocessor=1 if whole else MANY),
             using(FoldAndBroadcastColumns, **({"min_held_bytes": 1, "min_line_bytes": 1} if shared else {"max_held_elements": 1})),
-            using(Passes, **(WALKED if walked else {})),
+            using(IdPasses, **(WALKED if walked else {})),
             using(CombinePartials, **({"max_row_partials": 4, "parts": parts, "blocks_per_multiprocessor": 99} if parts else {})),
         ):  # fmt: skip
             got = kind.numpy(reduce_cases.run(found, arrays, shape, axis, **options, **out))

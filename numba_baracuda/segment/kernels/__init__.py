@@ -11,6 +11,7 @@ equal ids that are neighbours. Ids are *in order* where they ascend. Ids outside
 | :func:`fold_ranges` | folds rows that are partitioned by range of ids; :func:`bound_ranges`, :func:`split_ranges` prepare it |
 | :func:`fold_carries` | combines the carries that these leave where their blocks do not look back, and stores the results |
 | :func:`scatter_rows` | updates the output atomically; :func:`fill_rows` comes before it, and one of the next after |
+| :func:`find_crowd` | tells whether an id crowds, so that these make one pass over all segments |
 | :func:`finish_rows`, :func:`finish_flat`, :func:`finish_factors` | make results of what atomics have left |
 | :func:`finish_pivots` | makes results of the greatest elements, and of sums about them, that atomics have left |
 | :func:`scatter_positions` | finds the first row of each segment that has its greatest or least value; :func:`finish_positions` comes after |
@@ -74,10 +75,10 @@ Launched by hand on arrays a kernel takes 1-D C-contiguous ones. ``launch_config
 
 from ... import device  # noqa: F401 - whole, before its modules: see lazy.load
 from .bins import fold_bins
-from .bounds import bound_ranges, bound_segments, bound_short_segments, count_bounded
+from .bounds import bound_ranges, bound_segments, bound_short_segments, count_bounded, split_ranges
 from .broadcast import broadcast_to_elements, broadcast_to_rows, find_special
 from .carries import fold_carries
-from .counts import count_few_ids, count_ids
+from .counts import count_few_ids, count_ids, find_crowd
 from .flat import broadcast_flat
 from .fold import fold_tiles
 from .fused import fold_and_broadcast_runs
@@ -90,7 +91,7 @@ from .narrow import fold_narrow
 from .order import expand_offsets, first_fault, first_rows, number_rows, sort_keys
 from .pivots import finish_pivots
 from .positions import finish_positions, scatter_positions
-from .ranges import fold_ranges, split_ranges
+from .ranges import fold_ranges
 from .rows import fill_rows, finish_flat, finish_rows
 from .runs import broadcast_runs
 from .scatter import finish_factors, scatter_rows
@@ -115,6 +116,7 @@ __all__ = [
     "count_ids",
     "expand_offsets",
     "fill_rows",
+    "find_crowd",
     "find_special",
     "finish_factors",
     "finish_flat",

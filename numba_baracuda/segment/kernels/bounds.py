@@ -1,16 +1,18 @@
-"""Kernels that find where segments, or ranges of them, begin among ids in order."""
+"""Kernels that find where segments, or ranges of them, begin among ids in order, and how ranges are cut."""
 
 import functools
 from typing import Any
 
 from numba import cuda
-from numba.cuda.types import int32, int64
+from numba.cuda.types import int32, int64, uint32
 
+from ...algebra import SUM
+from ...device.block import block_reduce, block_scan
 from ...device.build import opaque
 from ...runtime import jit
 from ...runtime.parameters import Ptr
 from ..policy import BoundShortSegments
-from ..tiling import LANE_GAP, SEARCHERS, THREADS, WARP_GAP, bounded_ids, bounded_launch
+from ..tiling import LANE_GAP, RANGE_BITS, SEARCHERS, THREADS, WARP_GAP, bounded_ids, bounded_launch
 from .common import first_at_least, from_below, ids_launch
 
 
@@ -195,3 +197,55 @@ def bound_ranges(*, key: str) -> Any:
             begins[range_index] = int32(first)
 
     return bound_ranges
+
+
+@jit.kernel
+def split_ranges() -> Any:
+    """Cuts the rows of each range into splits of at most ``split_rows`` rows; one thread for each range. Bytes: ranges · 4 read by every block.
+
+    Parameters: ``begins`` [ranges + 1]: the first row of each range, and the end of the last; ``split_offsets`` [ranges + 1]: the first split of each
+    range, which has one at least, and the number of splits; ``range_of_split`` [splits]: the range of each split; ``carry_offsets`` [ranges]: splits
+    of earlier ranges that have several; ``carry_count`` [1]: carries of all ranges that have several splits; ``ranges``: their number;
+    ``split_rows``: rows.
+    """
+    total, scan = block_reduce(SUM, int32, THREADS), block_scan(SUM, int32, THREADS, exclusive=True)
+
+    @jit.device
+    def splits_of(begins: Any, range_index: Any, split_rows: Any) -> Any:
+        return max(int32(uint32(begins[range_index + 1] - begins[range_index] + split_rows - 1) // uint32(split_rows)), int32(1))
+
+    def split_ranges(
+        begins: Ptr[int32], split_offsets: Ptr[int32], carry_offsets: Ptr[int32], range_of_split: Ptr[int32], carry_count: Ptr[int32],
+        ranges: int64, segments: int64, split_rows: int64,
+    ) -> None:  # fmt: skip
+        ends = cuda.shared.array(THREADS, int32)
+        thread = int32(cuda.threadIdx.x)
+        first = int32(cuda.blockIdx.x * THREADS)
+        splits_before, carries_before = int32(0), int32(0)
+        earlier_range = thread
+        while earlier_range < first:
+            range_splits = splits_of(begins, earlier_range, split_rows)
+            splits_before, carries_before = int32(splits_before + range_splits), int32(carries_before + (range_splits if range_splits > 1 else 0))
+            earlier_range = int32(opaque(earlier_range + THREADS))
+        splits_before, carries_before = total(splits_before), total(carries_before)
+        range_index = int32(first + thread)
+        range_splits = splits_of(begins, range_index, split_rows) if range_index < ranges else int32(0)
+        splits_in_block, block_splits = scan(range_splits)
+        carries_in_block = scan(range_splits if range_splits > 1 else int32(0))[0]
+        if range_index < ranges:
+            split_offsets[range_index] = int32(splits_before + splits_in_block)
+            carry_offsets[range_index] = int32(carries_before + carries_in_block)
+            if range_index == ranges - 1:
+                split_offsets[ranges] = int32(splits_before + block_splits)
+                carry_count[0] = int32(
+                    ((carries_before + carries_in_block) << RANGE_BITS)
+                    + (range_splits * (segments - (int64(range_index) << RANGE_BITS)) if range_splits > 1 else 0)
+                )
+        ends[thread] = int32(splits_in_block + range_splits)
+        cuda.syncthreads()
+        slot = thread
+        while slot < block_splits:
+            range_of_split[splits_before + slot] = int32(first + first_at_least(ends, 1, 0, THREADS - 1, slot + 1))
+            slot = int32(opaque(slot + THREADS))
+
+    return split_ranges

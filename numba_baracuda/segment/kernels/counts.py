@@ -23,40 +23,77 @@ def frequent_of_warp(identifier: Any) -> Any:
 
 
 @jit.kernel
-def count_ids(*, index: str, count: str) -> Any:
-    """Adds to ``counts[s]`` the number of rows whose id is s.
+def count_ids(*, index: str, count: str, guarded: bool = False, shares: bool = True) -> Any:
+    """Adds to ``counts[s]`` the number of rows whose id is s, if that is in [low, high).
 
     The grid walks the ids in order: a warp has some neighbouring ids at a time, and loads all before it counts the first. Lanes that hold the same id
     share one addition. A warp adds only once, in the end, for the id that most of its first 32 rows have, since additions to one address wait for
     each other. Counts are integers, so they are exact in any order. Bytes: rows · index read, and one atomic for each distinct id of 32 rows.
 
-    Constants and parameters as :mod:`.` lists them.
+    Constants and parameters as :mod:`.` lists them, and ``shares``: whether lanes share additions, or each makes its own; ``low``, ``high``: ids, the
+    bounds of this pass.
     """
     index_type, count_type, rounds = jit.SCALARS[index], jit.SCALARS[count], PerId.counted_per_thread
 
     def count_ids(
-        ids: Ptr[index], counts: Ptr[count],
-        rows: int64, segments: int64, ids_step: int64,
+        ids: Ptr[index], guard: Ptr[int32], counts: Ptr[count],
+        rows: int64, low: int64, high: int64, ids_step: int64,
     ) -> None:  # fmt: skip
+        if guarded and guard[0] == 0:
+            return
         batch_ids = cuda.local.array(rounds, index_type)
         lane, times = int32(cuda.laneid), count_type(0)
         first = (int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x - lane) * rounds
-        frequent = frequent_of_warp(ids[(first + lane) * ids_step] if first + lane < rows else index_type(-1))
+        frequent = index_type(-1)
+        if shares:
+            frequent = frequent_of_warp(ids[(first + lane) * ids_step] if first + lane < rows else index_type(-1))
         while first < rows:
             for u in range(rounds):
                 row = first + u * 32 + lane
                 batch_ids[u] = ids[row * ids_step] if row < rows else index_type(-1)
             for u in range(rounds):
                 identifier = batch_ids[u]
-                times += count_type(cuda.popc(cuda.ballot_sync(-1, identifier == frequent)))
-                same = cuda.match_any_sync(-1, identifier)
-                if identifier != frequent and cuda.ffs(same) - 1 == lane and 0 <= identifier < segments:
-                    red_add(counts, int64(identifier), count_type(cuda.popc(same)))
+                if shares:
+                    times += count_type(cuda.popc(cuda.ballot_sync(-1, identifier == frequent)))
+                    same = cuda.match_any_sync(-1, identifier)
+                    if identifier != frequent and cuda.ffs(same) - 1 == lane and low <= identifier < high:
+                        red_add(counts, int64(identifier), count_type(cuda.popc(same)))
+                elif low <= identifier < high:
+                    red_add(counts, int64(identifier), count_type(1))
             first = opaque(first + int64(cuda.gridDim.x) * (THREADS * rounds))
-        if lane == 0 and 0 <= frequent < segments:
+        if shares and lane == 0 and low <= frequent < high:
             red_add(counts, int64(frequent), times)
 
     return count_ids, lambda rows: Tiling.of_counted(rows).launch
+
+
+@jit.kernel
+def find_crowd(*, index: str) -> Any:
+    """``crowded[0]`` = 1 and ``spread[0]`` = 0 where an id crowds: ``crowd`` of as many rows as a block has threads have it; else 0 and 1.
+
+    One block looks at rows that lie evenly apart. The id is the one that most rows of a warp have, which lie apart evenly, too.
+
+    Constants and parameters as :mod:`.` lists them, and ``crowded``, ``spread``: guards of other launches.
+    """
+    index_type = jit.SCALARS[index]
+
+    def find_crowd(
+        ids: Ptr[index], crowded: Ptr[int32], spread: Ptr[int32],
+        rows: int64, crowd: int64, ids_step: int64,
+    ) -> None:  # fmt: skip
+        shared = cuda.shared.array(1, index_type)
+        thread = int32(cuda.threadIdx.x)
+        place = int64(thread & 31) * (THREADS // 32) + (thread >> 5)
+        identifier = ids[place * rows // THREADS * ids_step]
+        frequent = frequent_of_warp(identifier)
+        if thread == 0:
+            shared[0] = frequent
+        cuda.syncthreads()
+        found = cuda.syncthreads_count(int32(identifier == shared[0]))
+        if thread == 0:
+            crowded[0], spread[0] = int32(found >= crowd), int32(found < crowd)
+
+    return find_crowd, lambda rows: (1, THREADS, 0)
 
 
 @jit.kernel

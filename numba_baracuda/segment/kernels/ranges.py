@@ -6,16 +6,15 @@ from numba import cuda
 from numba.cuda.types import int32, int64, uint16, uint32
 
 from ...algebra import SUM, monoid_of
-from ...core.dtypes import BY_NAME
-from ...device.block import block_reduce, block_scan
+from ...device.block import block_scan
 from ...device.build import opaque
 from ...device.vector import LOAD_DIRECT, LOAD_ONCE
 from ...kernels.elements import accumulator_type, strided_offset_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
-from ..policy_of import fold_items
+from ..policy_of import range_items
 from ..tiling import GROUP_HEADS, ORDERED_KEYS, ORDERED_ROWS, RANGE, RANGE_BITS, RANGE_ROUNDS, RANGE_TILE, RANGE_WORDS, SEGMENT_COUNTS, THREADS
-from .common import first_at_least
+from .counts import frequent_of_warp
 from .gaps import blank_writer
 from .ranks import clear_counters, counters_sum, ranker_of, scan_counters
 from .states import run_states_of
@@ -28,58 +27,6 @@ TOGETHER = CROWD = 16
 
 
 @jit.kernel
-def split_ranges() -> Any:
-    """Cuts the rows of each range into splits of at most ``split_rows`` rows; one thread for each range. Bytes: ranges · 4 read by every block.
-
-    Parameters: ``begins`` [ranges + 1]: the first row of each range, and the end of the last; ``split_offsets`` [ranges + 1]: the first split of each
-    range, which has one at least, and the number of splits; ``range_of_split`` [splits]: the range of each split; ``carry_offsets`` [ranges]: splits
-    of earlier ranges that have several; ``carry_count`` [1]: carries of all ranges that have several splits; ``ranges``: their number;
-    ``split_rows``: rows.
-    """
-    total, scan = block_reduce(SUM, int32, THREADS), block_scan(SUM, int32, THREADS, exclusive=True)
-
-    @jit.device
-    def splits_of(begins: Any, range_index: Any, split_rows: Any) -> Any:
-        return max(int32(uint32(begins[range_index + 1] - begins[range_index] + split_rows - 1) // uint32(split_rows)), int32(1))
-
-    def split_ranges(
-        begins: Ptr[int32], split_offsets: Ptr[int32], carry_offsets: Ptr[int32], range_of_split: Ptr[int32], carry_count: Ptr[int32],
-        ranges: int64, segments: int64, split_rows: int64,
-    ) -> None:  # fmt: skip
-        ends = cuda.shared.array(THREADS, int32)
-        thread = int32(cuda.threadIdx.x)
-        first = int32(cuda.blockIdx.x * THREADS)
-        splits_before, carries_before = int32(0), int32(0)
-        earlier_range = thread
-        while earlier_range < first:
-            range_splits = splits_of(begins, earlier_range, split_rows)
-            splits_before, carries_before = int32(splits_before + range_splits), int32(carries_before + (range_splits if range_splits > 1 else 0))
-            earlier_range = int32(opaque(earlier_range + THREADS))
-        splits_before, carries_before = total(splits_before), total(carries_before)
-        range_index = int32(first + thread)
-        range_splits = splits_of(begins, range_index, split_rows) if range_index < ranges else int32(0)
-        splits_in_block, block_splits = scan(range_splits)
-        carries_in_block = scan(range_splits if range_splits > 1 else int32(0))[0]
-        if range_index < ranges:
-            split_offsets[range_index] = int32(splits_before + splits_in_block)
-            carry_offsets[range_index] = int32(carries_before + carries_in_block)
-            if range_index == ranges - 1:
-                split_offsets[ranges] = int32(splits_before + block_splits)
-                carry_count[0] = int32(
-                    ((carries_before + carries_in_block) << RANGE_BITS)
-                    + (range_splits * (segments - (int64(range_index) << RANGE_BITS)) if range_splits > 1 else 0)
-                )
-        ends[thread] = int32(splits_in_block + range_splits)
-        cuda.syncthreads()
-        slot = thread
-        while slot < block_splits:
-            range_of_split[splits_before + slot] = int32(first + first_at_least(ends, 1, 0, THREADS - 1, slot + 1))
-            slot = int32(opaque(slot + THREADS))
-
-    return split_ranges
-
-
-@jit.kernel
 def fold_ranges(*, monoid: str, value: str, result: str, index: str, permuted: bool, single: bool, vector: int, lanes: int, dims: int) -> Any:
     """Folds the rows of one split of a range into the states of the range's segments, in shared memory.
 
@@ -87,7 +34,9 @@ def fold_ranges(*, monoid: str, value: str, result: str, index: str, permuted: b
 
     Tile by tile the block orders rows by segment, stably. Each group of ``lanes`` lanes, each with ``vector`` columns, then takes an equal share of
     the tile, and adds each run that ends in it to its segment's state. The group in which a run begins adds what later groups have of it, in order;
-    where runs are long, the first of several groups of a warp has combined theirs. So rows and ``split_rows`` fix the order of every fold. A range of
+    where runs are long, the first of several groups of a warp has combined theirs. But where one id crowds the first rows of the split, its rows need
+    no order: each group folds every ``groups``-th row of the tile that has it, and the block combines these states in the end, in a tree. So ids,
+    rows and ``split_rows`` fix the order of every fold. A range of
     one split is stored, empty segments as ``empty``; each of several splits leaves a carry for every segment. Dynamic shared memory: ``RANGE_WORDS``
     words, a state for every segment and column, and one for every thread and column. Bytes: rows · (index + row_index + columns · value) read,
     columns · result written for each segment. Method: partition, then aggregate, as in Ye, Ross and Vesdapunt, "Scalable aggregation on multicore
@@ -100,18 +49,24 @@ def fold_ranges(*, monoid: str, value: str, result: str, index: str, permuted: b
       ids outside the range are dropped
     * ``ranges``: their number; ``split_rows``: rows of a split; ``splits``: splits of a ``single`` range
     """
-    fold, rank = run_states_of(monoid, value, vector, result), ranker_of(RANGE_ROUNDS)
+    fold, rank = run_states_of(monoid, value, vector, result), ranker_of(RANGE_ROUNDS, RANGE_BITS)
     element, state_type, scalars = jit.SCALARS[value], fold.state_type, fold.scalars
     reset, add_row, combine_right = fold.reset, fold.add_row, fold.combine_right
     combine_left, save_run, store_result = fold.combine_left, fold.save_run, fold.store_result
     write_empty, offset_of = blank_writer(result, vector, fold.store_vector), strided_offset_of(dims)
     scan = block_scan(SUM, int32, THREADS, exclusive=True)
     load = LOAD_DIRECT[vector] if permuted else LOAD_ONCE[vector]
-    # no more rows in flight than a group of one lane has in a tile
-    most = RANGE_ROUNDS // 2 if monoid_of(monoid).heavy and vector * monoid_of(monoid).width > 4 else RANGE_ROUNDS
-    unroll = min(fold_items(vector * BY_NAME[value].itemsize, BY_NAME[index].itemsize, vector, monoid_of(monoid)), most)
+    unroll = range_items(value, index, vector, monoid_of(monoid))
+    few = max(unroll // 2, 1)
+    unsigned = jit.SCALARS["u" + index[1:]]
     together = TOGETHER // lanes if 32 % lanes == 0 else 1
     groups, batch_size, width, table = THREADS // lanes, unroll * vector, scalars // vector, RANGE_WORDS * 32 // state_type.bitwidth
+
+    @jit.device
+    def key_of(identifier: Any, lowest: Any, there: Any) -> Any:
+        """The number of a segment in the range that begins with ``lowest``; -1 where there is no row, or none of the range."""
+        key = unsigned(unsigned(identifier) - lowest)
+        return int32(key) if there and key < RANGE else int32(-1)
 
     @jit.device
     def put(shared_states: Any, slot: Any, states: Any) -> None:
@@ -134,6 +89,21 @@ def fold_ranges(*, monoid: str, value: str, result: str, index: str, permuted: b
                 return False
             next_group = int32(opaque(next_group + (together if kind == MIDDLES else 1)))
         return next_group >= stop
+
+    @jit.device
+    def combine_threads(shared_states: Any, first: Any, states: Any) -> None:
+        """Combines the states of all groups in a tree, in which group g is that of the threads from g · lanes on; the first group has the result."""
+        thread, left = int32(cuda.threadIdx.x), int32(groups)
+        own = int32(first + thread * scalars)
+        put(shared_states, own, states)
+        cuda.syncthreads()
+        while left > 1:
+            half = int32((left + 1) >> 1)
+            if thread < int32((left - half) * lanes):
+                combine_right(states, shared_states, int32(own + half * lanes * scalars), 1)
+                put(shared_states, own, states)
+            cuda.syncthreads()
+            left = int32(opaque(half))
 
     @jit.device
     def append_run(shared_states: Any, slot: Any, states: Any, scratch: Any) -> None:
@@ -171,7 +141,8 @@ def fold_ranges(*, monoid: str, value: str, result: str, index: str, permuted: b
             first, end_row, carries = int64(begins[range_index]), int64(begins[range_index + 1]), int64(carry_offsets[range_index]) << RANGE_BITS
         first += int64(split_index) * split_rows
         rest = int32(min(end_row - first, split_rows))
-        low = int64(range_index) << RANGE_BITS
+        low, step = int64(range_index) << RANGE_BITS, ids_step if single else int64(1)
+        lowest = unsigned(low)
         lane_id, warp = int32(cuda.laneid), int32(thread >> 5)
         group = int32(uint32(thread) // uint32(lanes))
         lane = int32(thread - group * lanes)
@@ -189,15 +160,52 @@ def fold_ranges(*, monoid: str, value: str, result: str, index: str, permuted: b
         for k in range(2):
             shared_ints[uint32(SEGMENT_COUNTS + 2 * thread + k)] = int32(0)
         clear_counters(pairs, thread, RANGE // 2)
+        # the key of at least half of the first rows
+        key = key_of(ids[(first + min(thread, int32(rest - 1))) * step], lowest, thread < rest) if rest > 0 else int32(-1)
+        frequent = frequent_of_warp(key)
+        if thread == 0:
+            shared_ints[uint32(GROUP_HEADS)] = frequent
+        cuda.syncthreads()
+        crowd = shared_ints[uint32(GROUP_HEADS)]
+        if cuda.syncthreads_count(int32(key == crowd)) < THREADS // 2:
+            crowd = int32(-1)
+        if crowd >= 0:
+            tile_row, found = group, int32(0)
+            while works and tile_row < rest:
+                for u in range(few):
+                    at = int32(tile_row + u * groups)
+                    row = first + min(at, int32(rest - 1))
+                    batch_ids[u] = key_of(ids[row * step], lowest, at < rest)
+                    source_rows[u] = uint32(permutation[row] if permuted else row)
+                for u in range(few):
+                    load(input, int64(source_rows[u]) * input_row + input_offset, batch, u * vector)
+                for u in range(few):
+                    if batch_ids[u] == crowd:
+                        found = int32(found + 1)
+                        add_row(states, batch, batch, u * vector, int64(source_rows[u]))
+                tile_row = int32(opaque(tile_row + few * groups))
+            combine_threads(shared_states, head_states, states)
+            if works and group == 0:
+                append_run(shared_states, own_states + crowd * size, states, scratch)
+            if lane == 0:
+                cuda.atomic.add(shared_ints, SEGMENT_COUNTS + crowd, found)
         while rest > 0:
             length = int32(min(rest, RANGE_TILE))
             begin = int32(warp * (32 * RANGE_ROUNDS) + lane_id)
             for k in range(RANGE_ROUNDS):
-                row = first + min(begin + 32 * k, length - 1)
-                local = int64(ids[row * ids_step]) - low
-                keys[k] = int32(local) if begin + 32 * k < length and 0 <= local < RANGE else int32(-1)
+                at = int32(begin + 32 * k)
+                row = first + min(at, int32(length - 1))
+                keys[k] = key_of(ids[row * step], lowest, at < length)
                 source_rows[k] = uint32(permutation[row] if permuted else row)
             cuda.syncthreads()
+            if crowd >= 0:
+                others = False
+                for k in range(RANGE_ROUNDS):
+                    keys[k] = int32(-1) if keys[k] == crowd else keys[k]
+                    others |= keys[k] >= 0
+                if cuda.syncthreads_or(int32(others)) == 0:
+                    first, rest = first + length, int32(rest - length)
+                    continue
             rank(counters, int32(warp * RANGE), keys, ranks)
             cuda.syncthreads()
             total = counters_sum(pairs, thread, RANGE // 2)
@@ -225,7 +233,7 @@ def fold_ranges(*, monoid: str, value: str, result: str, index: str, permuted: b
                     kind = int32(MIDDLE)
                 while position < end:
                     for u in range(unroll):
-                        slot = int32(min(position + u, end - 1))
+                        slot = int32(min(int32(position + u), int32(end - 1)))
                         batch_ids[u] = int32(counters[uint32(2 * ORDERED_KEYS + slot)])
                         load(input, int64(pairs[uint32(ORDERED_ROWS + slot)]) * input_row + input_offset, batch, u * vector)
                     for u in range(unroll):
@@ -237,7 +245,7 @@ def fold_ranges(*, monoid: str, value: str, result: str, index: str, permuted: b
                                 append_run(shared_states, own_states + current * size, states, scratch)
                             current = batch_ids[u]
                             reset(states)
-                        if position + u < end:
+                        if int32(position + u) < end:
                             add_row(states, batch, batch, u * vector, int64(pairs[uint32(ORDERED_ROWS + position + u)]))
                     position = int32(opaque(position + unroll))
                 if kind == MIDDLE:

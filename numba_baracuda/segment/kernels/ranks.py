@@ -18,10 +18,12 @@ WARPS = THREADS // 32
 
 
 @functools.cache
-def ranker_of(rounds: int) -> Any:
-    """``rank(counters, first, keys, ranks)`` for ``rounds`` rows a lane: row k · 32 + lane of the warp has key ``keys[k]``; a negative key is no row.
+def ranker_of(rounds: int, bits: int) -> Any:
+    """``rank(counters, first, keys, ranks)`` for ``rounds`` rows a lane: row k · 32 + lane of the warp has key ``keys[k]`` of so many bits; a
+    negative key is no row.
 
-    ``counters[first + key]`` are the warp's own, uint16 in shared memory, 0 at first; in the end they hold the number of rows of each key.
+    ``counters[first + key]`` are the warp's own, uint16 in shared memory, 0 at first; in the end they hold the number of rows of each key. Lanes of
+    the same key are found by a ballot for each bit, which takes a third of the time of ``match_any_sync`` where keys differ.
     """
 
     @jit.device
@@ -29,14 +31,19 @@ def ranker_of(rounds: int) -> Any:
         below = int32((1 << cuda.laneid) - 1)
         for k in range(rounds):
             key = int32(keys[k])
-            same = int32(cuda.match_any_sync(-1, key))
-            earlier, index = int32(cuda.popc(int32(same & below))), uint32(first + (key if key >= 0 else 0))
-            before = int32(counters[index])
-            cuda.syncwarp()
-            if key >= 0 and earlier == 0:
-                counters[index] = uint16(before + int32(cuda.popc(same)))
-            cuda.syncwarp()
-            ranks[k] = int32(before + earlier)
+            same = int32(cuda.ballot_sync(-1, key >= 0))
+            if same != 0:
+                for b in range(bits):
+                    there = int32(key & (1 << b)) != 0
+                    vote = int32(cuda.ballot_sync(-1, there))
+                    same = int32(same & (vote if there else ~vote))
+                earlier, index = int32(cuda.popc(int32(same & below))), uint32(first + (key if key >= 0 else 0))
+                before = int32(counters[index])
+                cuda.syncwarp()
+                if key >= 0 and earlier == 0:
+                    counters[index] = uint16(before + int32(cuda.popc(same)))
+                cuda.syncwarp()
+                ranks[k] = int32(before + earlier)
 
     return rank
 

@@ -16,7 +16,7 @@ from ...device.vector import LOAD, STORE
 from ...kernels.elements import accumulator_type, conversions_of, strided_offset_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
-from ..policy import FinishFlat, RowWise
+from ..policy import FillRows, FinishFlat, RowWise
 from ..tiling import Tiling
 from .common import count_of, first_row_of, row_of, short_reciprocal
 from .gaps import blank_writer
@@ -70,14 +70,15 @@ def ids_loader_of(index: str, row_index: str, count: int, stride: int) -> Any:
 
 @jit.kernel
 def fill_rows(
-    *, value: str, guarded: bool, vector: int, lanes: int, cut: bool, dims: int, threads_per_block: int = RowWise.threads_per_block
+    *, value: str, guarded: bool, vector: int, lanes: int, cut: bool, dims: int, threads_per_block: int = RowWise.threads_per_block,
+    items_per_thread: int = FillRows.items_per_thread,
 ) -> Any:  # fmt: skip
     """``output[low + r] = fill`` for every row r. Bytes: rows · columns · value written.
 
-    Constants and parameters as :mod:`.` lists them, and ``low``: the first row; ``fill``: a number.
+    Constants and parameters as :mod:`.` lists them, and ``items_per_thread``: rows of a group; ``low``: the first row; ``fill``: a number.
     """
     offset_of, write_empty = strided_offset_of(dims), blank_writer(value, vector)
-    group_position = position_of(threads_per_block, lanes, vector, 1, cut)
+    group_position, groups = position_of(threads_per_block, lanes, vector, items_per_thread, cut), threads_per_block // lanes
 
     def fill_rows(
         guard: Ptr[int32], output: Ptr[value],
@@ -87,10 +88,13 @@ def fill_rows(
         if guarded and guard[0] == 0:
             return
         row, column = group_position(columns, chunks)
-        if column < columns and row < rows:
-            write_empty(output, low + row, 1, output_row, offset_of(column, shape, output_strides), columns - column, fill)
+        offset = offset_of(column, shape, output_strides)
+        for _ in range(items_per_thread):
+            if column < columns and row < rows:
+                write_empty(output, low + row, 1, output_row, offset, columns - column, fill)
+            row += groups
 
-    return fill_rows, rows_launch(threads_per_block, vector, 1)
+    return fill_rows, rows_launch(threads_per_block, vector, items_per_thread)
 
 
 @jit.kernel

@@ -1,4 +1,4 @@
-"""What the recipes share: operands seen as rows, launches over rows, checks and counts of ids."""
+"""What the recipes share: operands seen as rows, launches over rows, and checks of ids."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ...algebra.gradients import Gradient
 from ...core.axes import c_strides, merge_axes
 from ...core.dtypes import BY_NAME
 from ...core.errors import InvalidProblem
-from ...core.op import FRESH_BYTES, Clear, Launch, Layout, Op, Recipe, Slot, Step, Target, Verify
+from ...core.op import Clear, Launch, Layout, Op, Recipe, Slot, Step, Verify
 from ...core.policy import constants, tuned
 from ...core.sizes import plain
 from ...core.spec import KernelSpec
-from ..policy import BoundShortSegments, BroadcastFlat, BroadcastToRows, CountFewIds, CountIds, Elements, RowWise, ScatterRows
-from ..tiling import THREADS, Tiling, bounded_launch, columns_apart, counted_launch, elements_launch, fault_launch, few_counted_launch, vector_for
+from ..policy import BroadcastFlat, BroadcastToRows, Elements, FillRows, RowWise, ScatterRows
+from ..tiling import THREADS, Tiling, columns_apart, elements_launch, fault_launch, vector_for
 
 if TYPE_CHECKING:
     from ..descriptor import SegmentDescriptor
@@ -132,56 +132,18 @@ def over_rows(
     )
 
 
+def fill_rows(rows: Rows, extent: int, arguments: dict[str, Any], value: str, guarded: bool) -> Launch:
+    """The launch that stores one number in ``extent`` rows."""
+    plan = tuned(FillRows())
+    return over_rows("fill_rows", rows, ("output",), extent, plan.items_per_thread, arguments, value=value, guarded=guarded, **constants(plan))
+
+
 def elements(kernel: str, extent: int, arguments: dict[str, Any], value: str, index: str, **given: Any) -> Launch:
     """A launch of a kernel over single elements, which are contiguous, as are their ids."""
     policy = tuned(Elements())
     threads, lane_items = policy.threads_per_block, max(BY_NAME[value].vector, BY_NAME[index].vector)
     spec = kernel_spec(kernel, threads, value=value, index=index, **given, **constants(policy))
     return Launch(spec, elements_launch(extent, lane_items, threads, policy.items_per_thread), arguments)
-
-
-def count(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target) -> tuple[str, list[Step], list[Slot]]:
-    """Makes ``"counts"`` [segments], the rows of each segment, unless an index or the caller brings them; of ids in order, ``"offsets"``, whose
-    differences they are. Returns which.
-
-    Ids in any order are counted in shared memory where the counts fit there, in a few ranges, and a segment has enough rows in the mean.
-    """
-    if descriptor.indexed or "counts" in layouts:
-        return "counts", [], []
-    n, segments, index, count = descriptor.num_inputs, descriptor.num_segments, descriptor.index, descriptor.count_type
-    if descriptor.in_order(op):
-        return "offsets", [bounds(descriptor, "segment_ids", index, ids_step(layouts))], [Slot("offsets", count, segments + 1)]
-    slots = [Slot("counts", count, segments)]
-    arguments: dict[str, Any] = {"ids": "segment_ids", "counts": "counts", "rows": n, "segments": segments, "ids_step": ids_step(layouts)}
-    few = tuned(CountFewIds())
-    if 0 < 4 * segments <= few.max_ranges * few.shared_bytes_per_block and n >= few.min_rows_per_segment * segments:
-        spec = kernel_spec("count_few_ids", few.threads_per_block, index=index, count=count, **constants(few))
-        launch, width, ranges = few_counted_launch(few, n, segments, target.multiprocessors)
-        arguments |= {"width": width, "ranges": ranges}
-    else:
-        spec = kernel_spec("count_ids", min_blocks=tuned(CountIds()).min_blocks_per_multiprocessor, index=index, count=count)
-        launch = counted_launch(n, target.multiprocessors)
-    return "counts", [Clear("counts", fresh=slots[0].nbytes <= FRESH_BYTES), Launch(spec, launch, arguments)], slots
-
-
-def bounds(descriptor: SegmentDescriptor, ids: str, index: str, step: int) -> Launch:
-    """Makes ``offsets`` from ids in order, of type ``index``, with ``step`` elements from one to the next: by one pass where segments are short."""
-    rows, segments, policy, key = descriptor.num_inputs, descriptor.num_segments, tuned(BoundShortSegments()), BY_NAME[index]
-    common: dict[str, Any] = {"key": index, "count": descriptor.count_type}
-    arguments = {"ids": ids, "offsets": "offsets", "rows": rows, "segments": segments, "ids_step": step}
-    read = min(policy.access_bytes, abs(step) * key.itemsize)
-    searches = rows * read > policy.max_pass_bytes and rows * read > segments * policy.max_id_bytes
-    if searches or segments >= key.limits[1]:
-        return Launch(kernel_spec("bound_segments", **common), Tiling.of_ids(segments + 1).launch, arguments)
-    launch, gap_blocks = bounded_launch(policy.items_per_thread, index, rows, segments)
-    return Launch(kernel_spec("bound_short_segments", **common, **constants(policy)), launch, {**arguments, "gap_blocks": gap_blocks})
-
-
-def counts_of(descriptor: SegmentDescriptor) -> Launch:
-    """Makes ``counts`` from ``offsets``."""
-    segments = descriptor.num_segments
-    spec = kernel_spec("count_bounded", count=descriptor.count_type)
-    return Launch(spec, Tiling.of_ids(segments).launch, {"offsets": "offsets", "counts": "counts", "segments": segments})
 
 
 NO_FAULT = int.from_bytes(b"\x7f" * 8, "little")  #: more than any row

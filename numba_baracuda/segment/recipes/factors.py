@@ -12,7 +12,7 @@ from ...core.policy import constants, tuned
 from ..policy import FactorRows
 from ..policy_of import scatter_rows
 from ..tiling import Tiling
-from .common import Rows, ids_step, kernel_spec, over_rows, scratch
+from .common import Rows, fill_rows, ids_step, kernel_spec, over_rows, scratch
 
 if TYPE_CHECKING:
     from ..descriptor import SegmentDescriptor
@@ -32,7 +32,7 @@ def products(
     pairs = replace(descriptor, embedding_dim=2 * columns, element="i64")
     blank = Rows(pairs, scratch(pairs, Layout((segments, 2 * columns), (2 * columns, 1))))
     rows = Rows(descriptor, layouts["input"], layouts["input"], scratch(descriptor, layouts["input"]))
-    fill = over_rows("fill_rows", blank, ("output",), segments, 1, {"guard": guard, "output": "sums", "low": 0, "fill": 0}, value="i64", guarded=True)
+    fill = fill_rows(blank, segments, {"guard": guard, "output": "sums", "low": 0, "fill": 0}, "i64", guarded=True)
     arguments = {
         "input": "input", "other": NULL, "ids": "segment_ids", "pivots": NULL, "guard": guard, "output": "sums", "low": 0, "high": segments,
         "crowd": policy.crowd_rows, "ids_step": ids_step(layouts),

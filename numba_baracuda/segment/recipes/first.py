@@ -34,7 +34,7 @@ def positions(
     update, value = monoid_of(monoid).extreme, BY_NAME[descriptor.element]
     extremes, size = scratch(descriptor, layouts["input"]), descriptor.num_segments * descriptor.embedding_dim
     policy, position = scatter_rows(update), f"i{8 * BY_NAME[element].itemsize}"
-    steps = updates(descriptor, layouts, target, update, "extremes", extremes, value.limits[0 if update == "max" else 1])
+    steps, slots = updates(descriptor, layouts, target, update, "extremes", extremes, value.limits[0 if update == "max" else 1])
     arguments = {
         "input": "input", "ids": "segment_ids", "extremes": "extremes", "positions": Bits(name) if element != position else name,
         "segments": descriptor.num_segments, "ids_step": ids_step(layouts),
@@ -44,7 +44,7 @@ def positions(
         "scatter_positions", rows, ("input",), descriptor.num_inputs, policy.items_per_thread, arguments, update=update, value=value.name,
         index=descriptor.index, position=position, **constants(policy),
     )  # fmt: skip
-    return [*steps, Clear(name, NO_ROW_BYTE), launch], [Slot("extremes", value.accumulator, size), Slot(name, element, size)]
+    return [*steps, Clear(name, NO_ROW_BYTE), launch], [*slots, Slot("extremes", value.accumulator, size), Slot(name, element, size)]
 
 
 def first_by_atomics(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:

@@ -13,7 +13,8 @@ from ..flat_tiling import flat_height, flat_lanes, flat_tile
 from ..policy import BroadcastFlat, GatherFlat, GatherMeans, GatherRows, GatherRuns
 from ..tiling import means_launch
 from .broadcast import flat_broadcast
-from .common import Rows, check_slots, checks, count, elements, is_flat, kernel_spec, only_checks, over_rows, scratch
+from .common import Rows, check_slots, checks, elements, is_flat, kernel_spec, only_checks, over_rows, scratch
+from .counts import count
 from .order import Order, as_given, order_of, order_to_gather
 from .scatter import finish
 

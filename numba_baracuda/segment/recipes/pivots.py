@@ -20,12 +20,11 @@ def scatter_about_greatest(op: Op, descriptor: SegmentDescriptor, layouts: dict[
     if not size:
         return only_checks(op, descriptor, layouts)
     of_segments = scratch(descriptor, layouts["input"])
-    steps = [
-        *updates(descriptor, layouts, target, "max", "pivots", of_segments, 0),
-        *updates(descriptor, layouts, target, "add", "sums", of_segments, 0, monoid.name, "pivots"),
-    ]
+    steps, room = updates(descriptor, layouts, target, "max", "pivots", of_segments, 0)
+    more, needed = updates(descriptor, layouts, target, "add", "sums", of_segments, 0, monoid.name, "pivots")
+    room = list(dict.fromkeys([*room, *needed]))
     arguments = {"pivots": "pivots", "sums": "sums", "output": "output", "empty": descriptor.empty_value(op)}
     output = Rows(descriptor, layouts["output"]).within(value.accumulator)
     finish = over_rows("finish_pivots", output, ("output",), segments, 1, arguments, monoid=monoid.name, value=value.name)
-    slots = (*check_slots(descriptor), Slot("pivots", value.accumulator, size), Slot("sums", value.accumulator, size))
-    return Recipe((*checks(op, descriptor, layouts), *steps, finish), slots)
+    slots = (*check_slots(descriptor), *room, Slot("pivots", value.accumulator, size), Slot("sums", value.accumulator, size))
+    return Recipe((*checks(op, descriptor, layouts), *steps, *more, finish), slots)

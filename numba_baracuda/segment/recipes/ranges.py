@@ -121,7 +121,7 @@ def _fold(
     size = BY_NAME[state].itemsize
     shape = Tiling(descriptor.num_inputs, columns, rows.vector, 1, widest=tuned(policy.FoldRanges()).max_group_threads)
     spec = rows.spec(
-        "fold_ranges", shape, policy_of.fold_ranges(size, shape.lanes).min_blocks_per_multiprocessor,
+        "fold_ranges", shape, policy_of.fold_ranges(value, rows.vector, shape.lanes, monoid).min_blocks_per_multiprocessor,
         monoid=monoid.name, value=value, result=fold.result, index=order.index, permuted=order.row_index != "", single=range_splits["begins"] == NULL,
     )  # fmt: skip
     shared = 4 * RANGE_WORDS + _states_bytes(op, descriptor) + THREADS * rows.vector * monoid.width * size

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import TYPE_CHECKING, Any
 
 from ...algebra.gradients import Gradient
@@ -11,24 +10,18 @@ from ...core.dtypes import BY_NAME
 from ...core.op import NULL, Launch, Layout, Op, Recipe, Slot, Step, Target, fresh_first
 from ...core.policy import constants, tuned
 from ...core.spec import Bits
-from ..policy import FinishFlat, ScatterRows
-from ..policy_of import scatter_rows
+from ..policy import FinishFlat
+from ..policy_of import pass_bytes, scatter_rows
 from ..tiling import reciprocal_of
-from .common import Rows, check_slots, checks, count, ids_step, kernel_spec, only_checks, over_rows, scratch
+from .common import Rows, check_slots, checks, fill_rows, ids_step, kernel_spec, only_checks, over_rows, scratch
+from .counts import count
+from .passes import passes
 
 if TYPE_CHECKING:
     from ..descriptor import SegmentDescriptor
 
 #: the atomic update of each monoid that has one
 UPDATES = {"sum": "add", "mean": "add", "max": "max", "min": "min"}
-
-
-def _passes(descriptor: SegmentDescriptor, target: Target, update: str) -> int:
-    """The number of passes over the ids, each for a range of segments that fits in L2: an addition there is much faster than one that misses."""
-    policy = tuned(ScatterRows())
-    row_size = descriptor.embedding_dim * BY_NAME[BY_NAME[descriptor.element].accumulator].itemsize
-    wanted = ceil_div(descriptor.num_segments * row_size, int(policy.cache_share * target.l2_bytes))
-    return min(wanted, policy.max_passes) if update == "add" and row_size % policy.row_bytes == 0 else 1
 
 
 def exact(op: Op, descriptor: SegmentDescriptor) -> str | None:
@@ -50,42 +43,44 @@ def _floats(descriptor: SegmentDescriptor, update: str) -> bool:
 def updates(
     descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target, update: str, name: str, destination: Layout, start: float,
     about: str = "", pivots: str = NULL, operands: tuple[str, ...] = ("input",), pairs: str = "",
-) -> list[Step]:  # fmt: skip
-    """In each pass the values that segments start with, which are still in L2 when the atomics begin, and the atomics.
+) -> tuple[list[Step], list[Slot]]:  # fmt: skip
+    """In each pass the values that segments start with, which are still in L2 when the atomics begin, and the atomics; and the slots of the passes.
 
     Where ``about`` names a monoid, they add its terms about the ``pivots``; where ``pairs`` does, its states of the two ``operands``.
     """
-    n, segments, value = descriptor.num_inputs, descriptor.num_segments, BY_NAME[descriptor.element]
+    n, value = descriptor.num_inputs, BY_NAME[descriptor.element]
     floats, bits = _floats(descriptor, update), 8 * BY_NAME[value.accumulator].itemsize
     first, other = layouts[operands[0]], layouts[operands[-1]]
     rows, out = Rows(descriptor, first, other, destination), Rows(descriptor, destination).within(value.accumulator)
     rows = rows.within(value.accumulator) if about else rows
     # floats start as the bits that no value reaches (``device.RED_MAX_FILL`` and ``RED_MIN_FILL``, as signed integers)
     unreached = -1 if update == "max" else (1 << (bits - 1)) - 1
-    passes, policy, steps = _passes(descriptor, target, update), scatter_rows(update), list[Step]()
-    for low, high in itertools.pairwise([segments * k // passes for k in range(passes + 1)]):
-        filled = {"guard": NULL, "output": Bits(name) if floats else name, "low": low, "fill": unreached if floats else start}
+    policy, size = scatter_rows(update), descriptor.embedding_dim * BY_NAME[value.accumulator].itemsize
+    made, steps, slots = passes(descriptor, layouts, target, size, pass_bytes(update, single=rows.vector == 1 < rows.columns))
+    for each in made:
+        common: dict[str, Any] = {"guard": each.guard, "output": name, "low": each.low}
+        filled = common | {"output": Bits(name) if floats else name, "fill": unreached if floats else start}
         kind = f"i{bits}" if floats else value.accumulator
-        steps.append(over_rows("fill_rows", out, ("output",), high - low, 1, filled, value=kind, guarded=False))
-        given = {
-            "input": operands[0], "other": operands[-1], "ids": "segment_ids", "pivots": pivots, "guard": NULL, "output": name, "low": low,
-            "high": high, "crowd": policy.crowd_rows, "ids_step": ids_step(layouts),
+        steps.append(fill_rows(out, each.high - each.low, filled, kind, each.guarded))
+        given = common | {
+            "input": operands[0], "other": operands[-1], "ids": "segment_ids", "pivots": pivots, "high": each.high, "crowd": policy.crowd_rows,
+            "ids_step": ids_step(layouts),
         }  # fmt: skip
         steps.append(
             over_rows(
                 "scatter_rows", rows, ("input", "other", "output"), n, policy.items_per_thread, given, policy, target.multiprocessors,
-                update=update, value=value.name, index=descriptor.index, about=about, pairs=pairs, guarded=False, **constants(policy),
+                update=update, value=value.name, index=descriptor.index, about=about, pairs=pairs, guarded=each.guarded, **constants(policy),
             )
         )  # fmt: skip
-    return steps
+    return steps, slots
 
 
 def sums(descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target, gradient: Gradient, name: str) -> tuple[list[Step], list[Slot]]:
     """Makes ``name`` [segments, columns], the sums that a gradient reads, and its slot."""
     destination, accumulator = scratch(descriptor, layouts[gradient.over[0]]), BY_NAME[descriptor.element].accumulator
     pairs = gradient.fold if len(gradient.over) > 1 else ""
-    steps = updates(descriptor, layouts, target, "add", name, destination, 0, operands=gradient.over, pairs=pairs)
-    return steps, [Slot(name, accumulator, descriptor.num_segments * descriptor.embedding_dim)]
+    steps, slots = updates(descriptor, layouts, target, "add", name, destination, 0, operands=gradient.over, pairs=pairs)
+    return steps, [*slots, Slot(name, accumulator, descriptor.num_segments * descriptor.embedding_dim)]
 
 
 def scatter(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
@@ -98,8 +93,8 @@ def scatter(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], t
     in_output = accumulator == descriptor.element
     target_name, destination = ("output", layouts["output"]) if in_output else ("accumulated", scratch(descriptor, layouts["output"]))
     ends = Rows(descriptor, destination, layouts["output"]).within(accumulator)
-    steps = [*checks(op, descriptor, layouts), *updates(descriptor, layouts, target, update, target_name, destination, descriptor.identity(op))]
-    slots = [*check_slots(descriptor)]
+    made, room = updates(descriptor, layouts, target, update, target_name, destination, descriptor.identity(op))
+    steps, slots = [*checks(op, descriptor, layouts), *made], [*check_slots(descriptor), *room]
     if not in_output:
         slots.append(Slot("accumulated", accumulator, descriptor.num_segments * descriptor.embedding_dim))
     counted = not floats and (op.traits["monoid"] == "mean" or descriptor.counted(op))
@@ -107,7 +102,7 @@ def scatter(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], t
     if counted:
         counts, more, room = count(op, descriptor, layouts, target)
         steps += more
-        slots += room
+        slots = list(dict.fromkeys([*slots, *room]))  # both may have those of passes
     if counted or floats or not in_output:
         steps.append(finish(op, descriptor, ends, (target_name, accumulator), "output", update if floats else "", counts))
     return fresh_first(steps, slots)
@@ -116,7 +111,7 @@ def scatter(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], t
 def finish(op: Op, descriptor: SegmentDescriptor, ends: Rows, source: tuple[str, str], output: str, coded: str, counts: str) -> Launch:
     """Results from what atomics have left, or quotients. ``ends`` are the rows of source and output; ``source`` is its name and element type.
 
-    ``counts`` are :func:`~.common.count`'s, or ``NULL`` where none are wanted.
+    ``counts`` are :func:`~.counts.count`'s, or ``NULL`` where none are wanted.
     """
     value, segments, columns, flat = BY_NAME[descriptor.element], descriptor.num_segments, ends.columns, tuned(FinishFlat())
     arguments: dict[str, Any] = {

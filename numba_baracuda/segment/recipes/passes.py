@@ -1,0 +1,60 @@
+"""Passes over ids in any order, each for a range of segments: what they update at random stays in the level 2 cache.
+
+Where one id crowds, less is updated at random, and one pass over all segments is faster. The device tells, so the host need not wait.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ...core.op import NULL, Launch, Layout, Slot, Step, Target
+from ...core.policy import tuned
+from .. import policy_of
+from ..policy import IdPasses
+from ..tiling import THREADS
+from .common import ids_step, kernel_spec
+
+if TYPE_CHECKING:
+    from ..descriptor import SegmentDescriptor
+
+CROWDED, SPREAD = Slot("crowded", "i32", 4), Slot("spread", "i32", 4)  #: whether an id crowds, and whether none does
+
+
+@dataclass(frozen=True)
+class Pass:
+    """An update of the segments from ``low`` to ``high``, which kernels make unless ``guard`` names a word that is 0."""
+
+    low: int
+    high: int
+    guard: str
+
+    @property
+    def guarded(self) -> bool:
+        return self.guard != NULL
+
+    @property
+    def spread(self) -> bool:
+        """Whether no id crowds."""
+        return self.guard == SPREAD.name
+
+
+def passes(
+    descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target, segment_bytes: int, pass_bytes: int
+) -> tuple[list[Pass], list[Step], list[Slot]]:  # fmt: skip
+    """The passes that update ``segment_bytes`` of each segment at random; what tells which of them are made, and its slots.
+
+    ``pass_bytes``: as :func:`~..policy_of.passes` has them.
+    """
+    policy, segments = tuned(IdPasses()), descriptor.num_segments
+    number = policy_of.passes(segments, segment_bytes, pass_bytes, target.l2_bytes)
+    if number == 1:
+        return [Pass(0, segments, NULL)], [], []
+    arguments = {
+        "ids": "segment_ids", "crowded": CROWDED.name, "spread": SPREAD.name, "rows": descriptor.num_inputs,
+        "crowd": int(policy.crowd_share * THREADS), "ids_step": ids_step(layouts),
+    }  # fmt: skip
+    ranges = itertools.pairwise([segments * k // number for k in range(number + 1)])
+    made = [Pass(0, segments, CROWDED.name), *[Pass(low, high, SPREAD.name) for low, high in ranges]]
+    return made, [Launch(kernel_spec("find_crowd", index=descriptor.index), (1, THREADS, 0), arguments)], [CROWDED, SPREAD]
