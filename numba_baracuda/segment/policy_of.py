@@ -227,7 +227,7 @@ def passes(segments: int, segment_bytes: int, pass_bytes: int, cache_bytes: int)
     """
     policy = tuned(IdPasses())
     wanted = ceil_div(segments * segment_bytes, int(policy.cache_share * cache_bytes))
-    most = min(policy.max_passes, pass_bytes // segment_bytes)
+    most = min(policy.max_passes, pass_bytes // max(segment_bytes, 1))
     return min(wanted, most) if 1 < wanted <= 2 * most else 1
 
 

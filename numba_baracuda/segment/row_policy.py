@@ -230,6 +230,7 @@ class IdPasses(Policy):
     cache_share: float = 0.6  #: share of the level 2 cache that what a pass updates may fill
     max_passes: int = 8
     crowd_share: float = 0.1  #: share of the rows with one id of which one pass over all segments is faster
+    ascending_share: float = 0.9  #: share of the rows with no lesser id than that of one before, among a few that lie apart, of which it is faster
 
 
 @dataclass(frozen=True)

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING
 from ..algebra.gradients import GRADIENTS
 from ..core.axes import ceil_div
 from ..core.dtypes import BY_NAME
-from ..core.op import Op
+from ..core.op import Op, Target
 from ..core.policy import tuned
 from .pairing import unpairable
 from .policy import FoldRanges, Times
-from .tiling import RANGE, RANGE_BITS
+from .policy_of import pass_bytes, passes
+from .tiling import RANGE, RANGE_BITS, vector_for
 
 if TYPE_CHECKING:
     from .descriptor import SegmentDescriptor
 
 _MICROSECONDS = 1e-6  #: of a picosecond
-_SECTOR = 32  #: bytes that an access to memory moves at least
 
 
 def _state_bytes(descriptor: SegmentDescriptor) -> int:
@@ -34,10 +34,16 @@ def _result_bytes(descriptor: SegmentDescriptor) -> int:
     return descriptor.num_segments * descriptor.row_size
 
 
-def _missing(nbytes: int) -> float:
+def _missing(nbytes: float) -> float:
     """The share of random accesses to so many bytes that the level 2 cache does not hold."""
     cache = tuned(Times()).cached_bytes
     return 1 - cache / max(nbytes, cache)
+
+
+def _again(number: int, row_bytes: int) -> float:
+    """Picoseconds of a row of so many bytes, its id included, in all of a number of passes but one."""
+    times = tuned(Times())
+    return (number - 1) * (times.pass_row + row_bytes * times.pass_byte)
 
 
 def _passes(bits: int) -> int:
@@ -105,16 +111,17 @@ def scatter(op: Op, descriptor: SegmentDescriptor) -> float:
     extreme = op.traits["monoid"] in ("max", "min")
     found = _updates(descriptor, extreme)
     if descriptor.counted(op) and not (extreme and not element.whole):
-        found += rows * (times.count_row + times.count_miss * _missing(4 * descriptor.num_segments))
+        segments, size = descriptor.num_segments, BY_NAME[descriptor.count_type].itemsize
+        number = passes(segments, size, pass_bytes("add", single=False), Target.l2_bytes)
+        missing, again = _missing(segments * size / number), _again(number, BY_NAME[descriptor.index].itemsize)
+        found += rows * (times.count_row + times.count_miss * missing + again)
     return times.launches + _MICROSECONDS * found
 
 
 def about_greatest(op: Op, descriptor: SegmentDescriptor) -> float:
     """Of atomics that find the greatest elements, and of others that add what rows, which read them again, are about these."""
-    times, results = tuned(Times()), descriptor.num_segments * _state_bytes(descriptor)
-    found = _updates(descriptor, True) + _updates(descriptor, False)
-    read = times.update_row + times.update_miss * max(_state_bytes(descriptor) / _SECTOR, 1) * _missing(2 * results)
-    return times.launches + _MICROSECONDS * (found + descriptor.num_inputs * read)
+    times, found = tuned(Times()), _updates(descriptor, True) + _updates(descriptor, False)
+    return times.launches + _MICROSECONDS * (found + descriptor.num_inputs * times.update_row)
 
 
 def gradient_fold(op: Op, descriptor: SegmentDescriptor) -> float:
@@ -140,7 +147,9 @@ def _updates(descriptor: SegmentDescriptor, extreme: bool) -> float:
     """Picoseconds of atomics that find extremes or add, and of what comes before and after them."""
     times, columns, state = tuned(Times()), descriptor.embedding_dim, _state_bytes(descriptor)
     results, wide = descriptor.num_segments * state, not extreme and BY_NAME[descriptor.element].accumulator == "f64"
-    row = times.update_row + times.update_miss * max(state / _SECTOR, 1) * _missing(results)
+    alone = vector_for(BY_NAME[descriptor.element].itemsize, columns) == 1 < columns
+    number = passes(descriptor.num_segments, state, pass_bytes("max" if extreme else "add", alone), Target.l2_bytes)
+    row = times.update_row + _again(number, descriptor.row_size + BY_NAME[descriptor.index].itemsize)
     single = columns > 4 and columns % 4 != 0
     row += columns * (times.update_element + (times.update_single if single else 0) + (times.update_wide if wide else 0))
     row += times.update_line * max(state / 16, 1) / max(results / 128, 1)

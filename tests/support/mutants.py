@@ -21,10 +21,10 @@ _IN_WARPS = (
 #: by file: patterns of cases of watched_cases.py, or test files, with ``::test`` for one test
 TESTS: dict[str, tuple[str, ...]] = {
     "segment/bins": ("bins*",),
-    "segment/bounds": ("bounds, *", "indices and checks", "ranges in several tiles"),
+    "segment/bounds": ("bounds, *", "indices and checks", "many ranges", "ranges in several tiles", "ranges in splits*"),
     "segment/carries": ("bins", "*, ids outside", "tiles, long runs", "ranges in splits*", "carries, *"),
     "segment/common": ("indices and checks", "*, ids outside", "tiles, gaps"),
-    "segment/counts": ("counts*",),
+    "segment/counts": ("counts*", "atomic passes, *"),
     "segment/edges": ("tiles, permuted", "tiles, gaps", "tiles, one block*", "tiles, many blocks*", "tiles, runs over tiles", "tiles, long runs",
         "narrow, *", "short runs, *"),
     "segment/lookback": ("look back, *", "test_lookback.py::test_counts_of_runs_over_blocks[fold_narrow]",
@@ -45,8 +45,8 @@ TESTS: dict[str, tuple[str, ...]] = {
     "segment/order": ("indices and checks", "softmax of ids*", "index of a sum", "tiles, permuted", "ranges in several tiles"),
     "segment/pivots": ("atomic logsumexp *",),
     "segment/positions": ("atomic first *", "test_first_rows.py::test_positions[numpy-argmax-f32-8-atomic_first]"),
-    "segment/ranges": ("many ranges", "ranges in several tiles", "one range*", "ranges in splits*"),
-    "segment/ranks": ("one range in splits", "ranges in several tiles"),
+    "segment/ranges": ("ranges in several tiles", "one range*", "ranges in splits*", "ranges, *"),
+    "segment/ranks": ("one range in splits", "ranges in several tiles", "ranges, *"),
     "segment/runs": ("rows in runs, *",),
     "segment/scatter": ("atomic *", "factors *"),
     "segment/short_runs": ("short runs, *", "test_first_rows.py::test_positions[numpy-argmax-f32-1-ragged_permuted]"),

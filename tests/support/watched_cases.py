@@ -439,13 +439,12 @@ PASSES = (
     ("logsumexp", "logsumexp", "atomic_about_max", 1), ("gradients' sums", "softmax_backward", "atomic_broadcast", 3),
 )  # fmt: skip
 for what, stem, variant, columns in PASSES:
-    for ids in (samples.outside, mostly_one):
-        number, crowds = len(CASES), " of a crowd" if ids is mostly_one else ""
+    for ids, crowds in ((samples.outside, ""), (mostly_one, " of a crowd"), (samples.runs, ", ids in order")):
         fold(
             f"atomic passes, {what}{crowds}",
             f"unsorted_segment_{stem}",
             variant,
-            Sample(f"ps{number}", 300, (columns,), 70, ids),
+            Sample(f"ps{len(CASES)}", 300, (columns,), 70, ids),
             share=0.012 * columns,
         )
 for stem, variant, element in (("sum", "atomic", "f32"), ("max", "atomic_exact", "f16"), ("sum", "atomic_exact", "i32")):

@@ -11,7 +11,7 @@ equal ids that are neighbours. Ids are *in order* where they ascend. Ids outside
 | :func:`fold_ranges` | folds rows that are partitioned by range of ids; :func:`bound_ranges`, :func:`split_ranges` prepare it |
 | :func:`fold_carries` | combines the carries that these leave where their blocks do not look back, and stores the results |
 | :func:`scatter_rows` | updates the output atomically; :func:`fill_rows` comes before it, and one of the next after |
-| :func:`find_crowd` | tells whether an id crowds, so that these make one pass over all segments |
+| :func:`choose_passes` | tells whether these make one pass over all segments, or one for each range of them |
 | :func:`finish_rows`, :func:`finish_flat`, :func:`finish_factors` | make results of what atomics have left |
 | :func:`finish_pivots` | makes results of the greatest elements, and of sums about them, that atomics have left |
 | :func:`scatter_positions` | finds the first row of each segment that has its greatest or least value; :func:`finish_positions` comes after |
@@ -78,7 +78,7 @@ from .bins import fold_bins
 from .bounds import bound_ranges, bound_segments, bound_short_segments, count_bounded, split_ranges
 from .broadcast import broadcast_to_elements, broadcast_to_rows, find_special
 from .carries import fold_carries
-from .counts import count_few_ids, count_ids, find_crowd
+from .counts import choose_passes, count_few_ids, count_ids
 from .flat import broadcast_flat
 from .fold import fold_tiles
 from .fused import fold_and_broadcast_runs
@@ -109,6 +109,7 @@ __all__ = [
     "broadcast_runs",
     "broadcast_to_elements",
     "broadcast_to_rows",
+    "choose_passes",
     "clear_elements",
     "clear_others",
     "count_bounded",
@@ -116,7 +117,6 @@ __all__ = [
     "count_ids",
     "expand_offsets",
     "fill_rows",
-    "find_crowd",
     "find_special",
     "finish_factors",
     "finish_flat",

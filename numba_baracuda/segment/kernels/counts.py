@@ -68,32 +68,39 @@ def count_ids(*, index: str, count: str, guarded: bool = False, shares: bool = T
 
 
 @jit.kernel
-def find_crowd(*, index: str) -> Any:
-    """``crowded[0]`` = 1 and ``spread[0]`` = 0 where an id crowds: ``crowd`` of as many rows as a block has threads have it; else 0 and 1.
+def choose_passes(*, index: str) -> Any:
+    """``once[0]`` = 1 and ``by_range[0]`` = 0 where one pass over all segments is faster than a pass for each range of them; else 0 and 1.
 
-    One block looks at rows that lie evenly apart. The id is the one that most rows of a warp have, which lie apart evenly, too.
+    So it is where an id crowds, and where ids ascend: then little is updated at random. One block looks at as many rows as it has threads, which lie
+    evenly apart. The id is the one that most of the first warp's rows have.
 
-    Constants and parameters as :mod:`.` lists them, and ``crowded``, ``spread``: guards of other launches.
+    Constants and parameters as :mod:`.` lists them, and ``once``, ``by_range``: guards of other launches; ``crowd``: how many of these rows make a
+    crowd; ``ascents``: how many must have an id that is no less than that of the one before.
     """
     index_type = jit.SCALARS[index]
 
-    def find_crowd(
-        ids: Ptr[index], crowded: Ptr[int32], spread: Ptr[int32],
-        rows: int64, crowd: int64, ids_step: int64,
+    def choose_passes(
+        ids: Ptr[index], once: Ptr[int32], by_range: Ptr[int32],
+        rows: int64, crowd: int64, ascents: int64, ids_step: int64,
     ) -> None:  # fmt: skip
-        shared = cuda.shared.array(1, index_type)
+        shared = cuda.shared.array(THREADS, index_type)
         thread = int32(cuda.threadIdx.x)
-        place = int64(thread & 31) * (THREADS // 32) + (thread >> 5)
-        identifier = ids[place * rows // THREADS * ids_step]
+        # neighbouring lanes have rows from all parts
+        place = int32((thread & 31) * (THREADS // 32) + (thread >> 5))
+        identifier = ids[int64(place) * rows // THREADS * ids_step]
+        shared[place] = identifier
         frequent = frequent_of_warp(identifier)
+        cuda.syncthreads()
+        ascending = cuda.syncthreads_count(int32(shared[place] >= shared[max(int32(place - 1), int32(0))]))
         if thread == 0:
             shared[0] = frequent
         cuda.syncthreads()
         found = cuda.syncthreads_count(int32(identifier == shared[0]))
         if thread == 0:
-            crowded[0], spread[0] = int32(found >= crowd), int32(found < crowd)
+            once[0] = int32(found >= crowd or ascending >= ascents)
+            by_range[0] = int32(1 - once[0])
 
-    return find_crowd, lambda rows: (1, THREADS, 0)
+    return choose_passes, lambda rows: (1, THREADS, 0)
 
 
 @jit.kernel

@@ -34,13 +34,12 @@ def fold_ranges(*, monoid: str, value: str, result: str, index: str, permuted: b
 
     Tile by tile the block orders rows by segment, stably. Each group of ``lanes`` lanes, each with ``vector`` columns, then takes an equal share of
     the tile, and adds each run that ends in it to its segment's state. The group in which a run begins adds what later groups have of it, in order;
-    where runs are long, the first of several groups of a warp has combined theirs. But where one id crowds the first rows of the split, its rows need
-    no order: each group folds every ``groups``-th row of the tile that has it, and the block combines these states in the end, in a tree. So ids,
-    rows and ``split_rows`` fix the order of every fold. A range of
-    one split is stored, empty segments as ``empty``; each of several splits leaves a carry for every segment. Dynamic shared memory: ``RANGE_WORDS``
-    words, a state for every segment and column, and one for every thread and column. Bytes: rows · (index + row_index + columns · value) read,
-    columns · result written for each segment. Method: partition, then aggregate, as in Ye, Ross and Vesdapunt, "Scalable aggregation on multicore
-    processors" (DaMoN 2011).
+    where runs are long, the first of several groups of a warp has combined theirs. The rows of an id that crowds the first ones of the split need no
+    order: before the tiles, each group folds every ``groups``-th row of the split, if it has this id, and the block combines the groups' states in a
+    tree. So ids and ``split_rows`` fix the order of every fold. A range of one split is stored, empty segments as ``empty``; each of several splits
+    leaves a carry for every segment. Dynamic shared memory: ``RANGE_WORDS`` words, a state for every segment and column, and one for every thread and
+    column. Bytes: rows · (index + row_index + columns · value) read, the ids of a crowd twice, columns · result written for each segment. Method:
+    partition, then aggregate, as in Ye, Ross and Vesdapunt, "Scalable aggregation on multicore processors" (DaMoN 2011).
 
     Constants and parameters as :mod:`.` lists them, and those of :func:`split_ranges`:
 
@@ -57,7 +56,7 @@ def fold_ranges(*, monoid: str, value: str, result: str, index: str, permuted: b
     scan = block_scan(SUM, int32, THREADS, exclusive=True)
     load = LOAD_DIRECT[vector] if permuted else LOAD_ONCE[vector]
     unroll = range_items(value, index, vector, monoid_of(monoid))
-    few = max(unroll // 2, 1)
+    few = max(unroll // 2, 1)  # of a crowd: more would take registers from the tiles
     unsigned = jit.SCALARS["u" + index[1:]]
     together = TOGETHER // lanes if 32 % lanes == 0 else 1
     groups, batch_size, width, table = THREADS // lanes, unroll * vector, scalars // vector, RANGE_WORDS * 32 // state_type.bitwidth

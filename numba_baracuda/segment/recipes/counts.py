@@ -40,7 +40,7 @@ def count(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], tar
     blocks, launch = usual.min_blocks_per_multiprocessor, counted_launch(n, target.multiprocessors)
     for each in made:
         given = arguments | {"guard": each.guard, "low": each.low, "high": each.high}
-        spec = kernel_spec("count_ids", min_blocks=blocks, index=index, count=count, guarded=each.guarded, shares=not each.spread)
+        spec = kernel_spec("count_ids", min_blocks=blocks, index=index, count=count, guarded=each.guarded, shares=not each.by_range)
         steps.append(Launch(spec, launch, given))
     return "counts", [clear, *steps], [*slots, *room]
 

@@ -1,6 +1,7 @@
 """Passes over ids in any order, each for a range of segments: what they update at random stays in the level 2 cache.
 
-Where one id crowds, less is updated at random, and one pass over all segments is faster. The device tells, so the host need not wait.
+Where an id crowds, or ids ascend, little is updated at random, and one pass over all segments is faster. The device tells, so the host need not
+wait.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from .common import ids_step, kernel_spec
 if TYPE_CHECKING:
     from ..descriptor import SegmentDescriptor
 
-CROWDED, SPREAD = Slot("crowded", "i32", 4), Slot("spread", "i32", 4)  #: whether an id crowds, and whether none does
+ONCE, BY_RANGE = Slot("once", "i32", 4), Slot("by_range", "i32", 4)  #: guards of one pass, and of one for each range of segments
 
 
 @dataclass(frozen=True)
@@ -35,9 +36,9 @@ class Pass:
         return self.guard != NULL
 
     @property
-    def spread(self) -> bool:
-        """Whether no id crowds."""
-        return self.guard == SPREAD.name
+    def by_range(self) -> bool:
+        """Whether it is one of several, where no id crowds."""
+        return self.guard == BY_RANGE.name
 
 
 def passes(
@@ -52,9 +53,9 @@ def passes(
     if number == 1:
         return [Pass(0, segments, NULL)], [], []
     arguments = {
-        "ids": "segment_ids", "crowded": CROWDED.name, "spread": SPREAD.name, "rows": descriptor.num_inputs,
-        "crowd": int(policy.crowd_share * THREADS), "ids_step": ids_step(layouts),
+        "ids": "segment_ids", "once": ONCE.name, "by_range": BY_RANGE.name, "rows": descriptor.num_inputs,
+        "crowd": int(policy.crowd_share * THREADS), "ascents": int(policy.ascending_share * THREADS), "ids_step": ids_step(layouts),
     }  # fmt: skip
     ranges = itertools.pairwise([segments * k // number for k in range(number + 1)])
-    made = [Pass(0, segments, CROWDED.name), *[Pass(low, high, SPREAD.name) for low, high in ranges]]
-    return made, [Launch(kernel_spec("find_crowd", index=descriptor.index), (1, THREADS, 0), arguments)], [CROWDED, SPREAD]
+    made = [Pass(0, segments, ONCE.name), *[Pass(low, high, BY_RANGE.name) for low, high in ranges]]
+    return made, [Launch(kernel_spec("choose_passes", index=descriptor.index), (1, THREADS, 0), arguments)], [ONCE, BY_RANGE]
