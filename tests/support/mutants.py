@@ -458,6 +458,19 @@ KNOWN: dict[str, dict[str, str]] = {
             "lanes that have found nothing would have nothing filled",
     },
     "segment/ranges": {
+        "fold_ranges.fold_ranges: guard: thread < rest in "
+        "key = key_of(ids[(first + min(thread, int32(rest - 1))) * step], lowest, thread < rest) if rest > 0 else int32(-1)":
+            "folds the rows of an id as a crowd, which gives the same",
+        "fold_ranges.fold_ranges: guard: cuda.syncthreads_count(int32(key == crowd)) < THREADS // 2 in "
+        "if cuda.syncthreads_count(int32(key == crowd)) < THREADS // 2:": "folds the rows of an id as a crowd, which gives the same",
+        "fold_ranges.fold_ranges: barrier: cuda.syncthreads_count(int32(key == crowd))": "others come before the word is written again",
+        "fold_ranges.fold_ranges: barrier: cuda.syncthreads() before if crowd >= 0:":
+            "what is written before it is read behind one of the others, in the first tile and between tiles",
+        "fold_ranges.fold_ranges: guard: crowd >= 0 in if crowd >= 0: (2)": "leaves out tiles without rows, too",
+        "fold_ranges.fold_ranges: guard: keys[k] >= 0 in others |= keys[k] >= 0": "orders no rows, which changes nothing",
+        "fold_ranges.fold_ranges: guard: cuda.popc(cuda.ballot_sync(-1, kind == MIDDLE)) >= CROWD in "
+        "if together > 1 and cuda.popc(cuda.ballot_sync(-1, kind == MIDDLE)) >= CROWD:": "combines the same states, sooner or later",
+        "fold_ranges.fold_ranges: barrier: cuda.syncwarp() before if leads: (2)": "no group that leads reads what another one writes",
         "fold_ranges.fold_ranges: guard: column < columns in works = column < columns and group < groups":
             "rows are never cut into chunks here: the lanes of a group have as many columns as there are",
         "fold_ranges.fold_ranges: guard: group < groups in if lane == 0 and group < groups:":

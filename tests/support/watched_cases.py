@@ -41,7 +41,7 @@ from numba_baracuda.reduce.policy import (
     SinglePass,
 )
 from numba_baracuda.scan.policy import ScanColumns, ScanLongColumns, ScanLongRows, ScanRows, ScanSlabs, ScanSlices
-from numba_baracuda.segment.kernels import scatter_rows, split_ranges
+from numba_baracuda.segment.kernels import choose_passes, scatter_rows, split_ranges
 from numba_baracuda.segment.policy import (
     BoundShortSegments,
     BroadcastFlat,
@@ -334,6 +334,18 @@ for columns in (1, 3):
 fold("ranges, first rows in a crowd", "unsorted_segment_argmax", "ragged_ranges", dataclasses.replace(crowd, element="i32"), tiles=4)
 
 
+def mostly_two(rng: np.random.Generator, rows: int, segments: int) -> np.ndarray:
+    """Two of five rows in one segment, as many in another, so that neither has half of them."""
+    return np.where(rng.random(rows) < 0.8, np.where(rng.random(rows) < 0.5, 7, 31), rng.integers(0, segments, rows))
+
+
+for columns in (1, 2):
+    fold(
+        f"ranges, two crowds of {columns} columns", "unsorted_segment_mean", "ragged_ranges", Sample(f"r8{columns}", 5000, (columns,), 70, mostly_two)
+    )
+fold("ranges, first ones without rows", "unsorted_segment_sum", "ragged_ranges", Sample("r7", 90, (3,), 3 * RANGE, samples.all_are(3 * RANGE - 5)))
+
+
 def many_ranges(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
     """More ranges than a block has threads, some without rows and some of several splits."""
     rows, split_rows, count = np.random.default_rng(2).integers(0, 9, 300), 3, 300
@@ -402,6 +414,22 @@ counts("all of one segment", 600, 70, samples.all_are(69))
 counts("none of any segment", 300, 70, samples.all_are(-1))
 counts("few rows", 9, 5, samples.outside, step=2)
 fold("counts, a block's several steps", "unsorted_segment_mean_backward", "gather", Sample("c5", 5000, (1,), 900, samples.outside))
+
+
+def chosen_passes(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One pass for a crowd, or ids in order, but not for less of either."""
+    rng, rows, kernel = np.random.default_rng(SEED), 3000, choose_passes(index="i32")
+    spread = rng.permutation(rows).astype(np.int32)
+    crowd, ordered = (np.where(rng.random(rows) < share, other, spread).astype(np.int32) for share, other in ((0.3, 77), (0.97, np.arange(rows))))
+    thin, mixed = (np.where(rng.random(rows) < share, other, spread).astype(np.int32) for share, other in ((0.05, 77), (0.5, np.arange(rows))))
+    for ids, wanted in ((spread, 0), (crowd, 1), (thin, 0), (ordered, 1), (mixed, 0), (spread[:1], 1)):
+        once, by_range = np.full(1, -7, np.int32), np.full(1, -7, np.int32)
+        arguments = [np.repeat(ids, 2), once, by_range, len(ids), 25, 230, 2]
+        emulation.run(kernel.py_func, kernel.types, 1, 256, arguments, mode=emulation.Mode(SEED))
+        assert (once[0], by_range[0]) == (wanted, 1 - wanted)
+
+
+_add("counts, chosen passes", chosen_passes)
 
 
 def beyond_ids(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
