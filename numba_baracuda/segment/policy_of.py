@@ -36,6 +36,7 @@ from .residency import (
     TILES_MEANS,
     TILES_MEANS_ALONE,
 )
+from .tiling import vector_for
 
 
 def _beyond(target: Target) -> bool:
@@ -231,9 +232,9 @@ def passes(segments: int, segment_bytes: int, pass_bytes: int, cache_bytes: int)
     return min(wanted, most) if 1 < wanted <= 2 * most else 1
 
 
-def pass_bytes(update: str, single: bool) -> int:
-    """What :func:`passes` wants to know of atomics; ``single``: whether a thread has one column of several."""
-    policy = tuned(ScatterRows())
+def pass_bytes(update: str, itemsize: int, columns: int) -> int:
+    """What :func:`passes` wants to know of atomics: half as many bytes where a thread has one column of several."""
+    policy, single = tuned(ScatterRows()), vector_for(itemsize, columns) == 1 < columns
     return (policy.pass_bytes if update == "add" else policy.extreme_pass_bytes) // (2 if single else 1)
 
 

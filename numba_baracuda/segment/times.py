@@ -17,7 +17,7 @@ from ..core.policy import tuned
 from .pairing import unpairable
 from .policy import FoldRanges, Times
 from .policy_of import pass_bytes, passes
-from .tiling import RANGE, RANGE_BITS, vector_for
+from .tiling import RANGE, RANGE_BITS
 
 if TYPE_CHECKING:
     from .descriptor import SegmentDescriptor
@@ -112,7 +112,7 @@ def scatter(op: Op, descriptor: SegmentDescriptor) -> float:
     found = _updates(descriptor, extreme)
     if descriptor.counted(op) and not (extreme and not element.whole):
         segments, size = descriptor.num_segments, BY_NAME[descriptor.count_type].itemsize
-        number = passes(segments, size, pass_bytes("add", single=False), Target.l2_bytes)
+        number = passes(segments, size, pass_bytes("add", size, 1), Target.l2_bytes)
         missing, again = _missing(segments * size / number), _again(number, BY_NAME[descriptor.index].itemsize)
         found += rows * (times.count_row + times.count_miss * missing + again)
     return times.launches + _MICROSECONDS * found
@@ -147,8 +147,8 @@ def _updates(descriptor: SegmentDescriptor, extreme: bool) -> float:
     """Picoseconds of atomics that find extremes or add, and of what comes before and after them."""
     times, columns, state = tuned(Times()), descriptor.embedding_dim, _state_bytes(descriptor)
     results, wide = descriptor.num_segments * state, not extreme and BY_NAME[descriptor.element].accumulator == "f64"
-    alone = vector_for(BY_NAME[descriptor.element].itemsize, columns) == 1 < columns
-    number = passes(descriptor.num_segments, state, pass_bytes("max" if extreme else "add", alone), Target.l2_bytes)
+    most = pass_bytes("max" if extreme else "add", BY_NAME[descriptor.element].itemsize, columns)
+    number = passes(descriptor.num_segments, state, most, Target.l2_bytes)
     row = times.update_row + _again(number, descriptor.row_size + BY_NAME[descriptor.index].itemsize)
     single = columns > 4 and columns % 4 != 0
     row += columns * (times.update_element + (times.update_single if single else 0) + (times.update_wide if wide else 0))

@@ -46,7 +46,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "segment/pivots": ("atomic logsumexp *",),
     "segment/positions": ("atomic first *", "test_first_rows.py::test_positions[numpy-argmax-f32-8-atomic_first]"),
     "segment/ranges": ("ranges in several tiles", "one range*", "ranges in splits*", "ranges, *"),
-    "segment/ranks": ("one range in splits", "ranges in several tiles", "ranges, *"),
+    "segment/ranks": ("one range*", "ranges in several tiles", "ranges, *"),
     "segment/runs": ("rows in runs, *",),
     "segment/scatter": ("atomic *", "factors *"),
     "segment/short_runs": ("short runs, *", "test_first_rows.py::test_positions[numpy-argmax-f32-1-ragged_permuted]"),

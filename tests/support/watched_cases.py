@@ -343,6 +343,14 @@ for columns in (1, 2):
     fold(
         f"ranges, two crowds of {columns} columns", "unsorted_segment_mean", "ragged_ranges", Sample(f"r8{columns}", 5000, (columns,), 70, mostly_two)
     )
+
+
+def last_or_outside(rng: np.random.Generator, rows: int, segments: int) -> np.ndarray:
+    """A third of the rows in the last segment, another third in none."""
+    return rng.choice([segments - 1, -1, 5], rows)
+
+
+fold("one range, the last segment and ids outside", "unsorted_segment_mean", "ragged_ranges", Sample("r9", 700, (2,), RANGE, last_or_outside))
 fold("ranges, first ones without rows", "unsorted_segment_sum", "ragged_ranges", Sample("r7", 90, (3,), 3 * RANGE, samples.all_are(3 * RANGE - 5)))
 
 

@@ -36,7 +36,7 @@ def count(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], tar
         spec = kernel_spec("count_few_ids", few.threads_per_block, index=index, count=count, **constants(few))
         launch, width, ranges = few_counted_launch(few, n, segments, target.multiprocessors)
         return "counts", [clear, Launch(spec, launch, arguments | {"segments": segments, "width": width, "ranges": ranges})], slots
-    made, steps, room = passes(descriptor, layouts, target, BY_NAME[count].itemsize, pass_bytes("add", single=False))
+    made, steps, room = passes(descriptor, layouts, target, BY_NAME[count].itemsize, pass_bytes("add", BY_NAME[count].itemsize, 1))
     blocks, launch = usual.min_blocks_per_multiprocessor, counted_launch(n, target.multiprocessors)
     for each in made:
         given = arguments | {"guard": each.guard, "low": each.low, "high": each.high}

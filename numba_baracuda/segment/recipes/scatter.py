@@ -56,7 +56,7 @@ def updates(
     # floats start as the bits that no value reaches (``device.RED_MAX_FILL`` and ``RED_MIN_FILL``, as signed integers)
     unreached = -1 if update == "max" else (1 << (bits - 1)) - 1
     policy, size = scatter_rows(update), descriptor.embedding_dim * BY_NAME[value.accumulator].itemsize
-    made, steps, slots = passes(descriptor, layouts, target, size, pass_bytes(update, single=rows.vector == 1 < rows.columns))
+    made, steps, slots = passes(descriptor, layouts, target, size, pass_bytes(update, value.itemsize, descriptor.embedding_dim))
     for each in made:
         common: dict[str, Any] = {"guard": each.guard, "output": name, "low": each.low}
         filled = common | {"output": Bits(name) if floats else name, "fill": unreached if floats else start}
