@@ -19,6 +19,7 @@ class Times(Policy):
 
     launches: float = 14.8  #: microseconds of a few launches
     sort_launches: float = 30.9  #: microseconds of these and a sort
+    range_launches: float = 44.0  #: the same with those that find and combine ranges; of their times on a device, not fitted
     cached_bytes: int = 40 << 20  #: bytes of the results up to which the level 2 cache holds those that atomics update
     bin_row: float = 3.0
     bin_element: float = 0.8
@@ -26,21 +27,21 @@ class Times(Policy):
     pair_row: float = 6.15
     pair_pass: float = 3.07
     pair_pass_byte: float = 1.16
-    pair_result_byte: float = 0.279
+    pair_result_byte: float = 0.383
     permuted_row: float = 17.3
     permuted_byte: float = 0.135
     permuted_element: float = 0.361
     permuted_heavy_element: float = 0.211
-    permuted_result_byte: float = 0.88
+    permuted_result_byte: float = 0.868
     index_pass: float = 8.0
     range_row: float = 13.4
-    range_byte: float = 0.0664
+    range_byte: float = 0.062
     range_pair_row: float = 9.44  #: where rows are sorted along with the ids
     single_range_row: float = 9.5  #: of two shapes, which are not among these cells
     single_range_element: float = 2.0  #: the same
-    range_element: float = 1.62
-    range_heavy_element: float = 1.97
-    range_result_byte: float = 4.64
+    range_element: float = 1.42
+    range_heavy_element: float = 1.99
+    range_result_byte: float = 4.75
     update_row: float = 2.79
     update_element: float = 1.2
     update_single: float = 0.712  #: of an element besides where a thread has one column of several

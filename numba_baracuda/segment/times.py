@@ -96,7 +96,7 @@ def ranges(op: Op, descriptor: SegmentDescriptor) -> float:
     if segments > RANGE:
         if size > plan.max_row_bytes:
             return math.inf
-        element, launches = times.range_element, times.sort_launches
+        element, launches = times.range_element, times.range_launches
         row, each = times.range_row + times.range_byte * size, times.index_pass
         if unpairable(op, descriptor) is None:
             row, each = times.range_pair_row, times.pair_pass + times.pair_pass_byte * size

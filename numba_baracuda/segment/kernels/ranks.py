@@ -23,7 +23,7 @@ def ranker_of(rounds: int, bits: int) -> Any:
     negative key is no row.
 
     ``counters[first + key]`` are the warp's own, uint16 in shared memory, 0 at first; in the end they hold the number of rows of each key. Lanes of
-    the same key are found by a ballot for each bit, which takes a third of the time of ``match_any_sync`` where keys differ.
+    the same key are found by a ballot for each bit, which takes less time than ``match_any_sync`` where keys differ.
     """
 
     @jit.device
