@@ -38,6 +38,7 @@ from numba_baracuda.reduce.policy import (
     FoldLines,
     FoldRows,
     FoldStagedRows,
+    Passes,
     SinglePass,
 )
 from numba_baracuda.scan.policy import ScanColumns, ScanLongColumns, ScanLongRows, ScanRows, ScanSlabs, ScanSlices
@@ -856,7 +857,7 @@ def reduce(
             reduce_cases.staging_lines(staged_lines) if staged_lines else contextlib.nullcontext(),
             using(FoldAndBroadcastColumns, grid_blocks_per_multiprocessor=1 if whole else MANY),
             using(FoldAndBroadcastColumns, **({"min_held_bytes": 1, "min_line_bytes": 1} if shared else {"max_held_elements": 1})),
-            using(IdPasses, **(WALKED if walked else {})),
+            using(Passes, **(WALKED if walked else {})),
             using(CombinePartials, **({"max_row_partials": 4, "parts": parts, "blocks_per_multiprocessor": 99} if parts else {})),
         ):  # fmt: skip
             got = kind.numpy(reduce_cases.run(found, arrays, shape, axis, **options, **out))
