@@ -16,6 +16,7 @@ from .row_policy import VECTOR_BYTES as VECTOR_BYTES
 from .row_policy import BroadcastFlat as BroadcastFlat
 from .row_policy import BroadcastRuns as BroadcastRuns
 from .row_policy import BroadcastToRows as BroadcastToRows
+from .row_policy import Crowds as Crowds
 from .row_policy import Elements as Elements
 from .row_policy import FactorRows as FactorRows
 from .row_policy import FillRows as FillRows

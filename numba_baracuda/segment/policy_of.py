@@ -12,6 +12,7 @@ from ..core.policy import tuned
 from .policy import (
     BroadcastFlat,
     BroadcastToRows,
+    Crowds,
     FoldAndBroadcast,
     FoldAndBroadcastShort,
     FoldAndBroadcastStaged,
@@ -36,7 +37,7 @@ from .residency import (
     TILES_MEANS,
     TILES_MEANS_ALONE,
 )
-from .tiling import vector_for
+from .tiling import THREADS, vector_for
 
 
 def _beyond(target: Target) -> bool:
@@ -238,13 +239,27 @@ def pass_bytes(update: str, itemsize: int, columns: int) -> int:
     return (policy.pass_bytes if update == "add" else policy.extreme_pass_bytes) // (2 if single else 1)
 
 
+def sampled_rows(rows: int, row_bytes: int, update: str, multiprocessors: int) -> int:
+    """Rows of a thread among which blocks that add rows of so many bytes, or count ids of so many, look for ids that crowd; 0 for none."""
+    policy = tuned(Crowds())
+    if update in ("max", "min") or row_bytes > policy.max_row_bytes or rows * row_bytes < policy.min_input_bytes:
+        return 0
+    share = int(policy.sample_share * rows / (ScatterRows.grid_blocks_per_multiprocessor * multiprocessors * THREADS))
+    return min(policy.most_sampled, max(2, 1 << max(share, 1).bit_length() - 1))
+
+
 def scatter_items(update: str) -> int:
     """Rows that a thread has in flight: more for max and min, of whose rows of one segment only one is an update."""
     return ScatterRows.items_per_thread * (2 if update in ("max", "min") else 1)
 
 
-def scatter_rows(update: str) -> ScatterRows:
-    return tuned(ScatterRows(items_per_thread=scatter_items(update)))
+def scatter_blocks(target: Target, update: str, state_bytes: int, vector: int) -> int:
+    """Resident blocks that add to ``vector`` columns a thread: as many as there are without a table of ids that crowd, if that does not spill."""
+    return 6 if update == "add" and vector == 1 and state_bytes == 4 and not _beyond(target) else 0
+
+
+def scatter_rows(update: str, blocks: int = 0) -> ScatterRows:
+    return tuned(ScatterRows(items_per_thread=scatter_items(update), min_blocks_per_multiprocessor=blocks))
 
 
 def broadcast_to_rows(

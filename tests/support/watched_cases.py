@@ -443,7 +443,7 @@ _add("counts, chosen passes", chosen_passes)
 
 def beyond_ids(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
     """A pass over segments whose numbers have more bits than the ids."""
-    kernel = scatter_rows(update="add", value="f32", index="i32", about="", pairs="", guarded=False, vector=1, lanes=1, cut=False, dims=1)
+    kernel = scatter_rows(update="add", value="f32", index="i32", about="", pairs="", guarded=False, sampled=0, vector=1, lanes=1, cut=False, dims=1)
     x, ids, y = np.ones(4, np.float32), np.array([0, 1 << 30, (1 << 31) - 1, -1], np.int32), np.zeros(3, np.float32)
     low = 1 << 31
     emulation.run(

@@ -43,6 +43,15 @@ def first_at_least(sorted_numbers: Any, step: Any, first: Any, last: Any, least_
     return low
 
 
+@jit.device
+def frequent_of_warp(identifier: Any) -> Any:
+    """The id that most lanes of the warp hold."""
+    crowd = int32(cuda.popc(cuda.match_any_sync(-1, identifier))) * int32(32) + cuda.laneid
+    for step in (16, 8, 4, 2, 1):
+        crowd = max(crowd, int32(cuda.shfl_xor_sync(-1, crowd, step)))
+    return cuda.shfl_sync(-1, identifier, crowd & 31)
+
+
 def ids_launch(rows: int) -> tuple[int, int, int]:
     """The launch of a thread for each id."""
     return Tiling.of_ids(rows).launch

@@ -11,29 +11,37 @@ from ...runtime import jit
 from ...runtime.parameters import Ptr
 from ..policy import CountFewIds, PerId
 from ..tiling import THREADS, Tiling
-
-
-@jit.device
-def frequent_of_warp(identifier: Any) -> Any:
-    """The id that most lanes of the warp hold."""
-    crowd = int32(cuda.popc(cuda.match_any_sync(-1, identifier))) * int32(32) + cuda.laneid
-    for step in (16, 8, 4, 2, 1):
-        crowd = max(crowd, int32(cuda.shfl_xor_sync(-1, crowd, step)))
-    return cuda.shfl_sync(-1, identifier, crowd & 31)
+from .common import frequent_of_warp, last_id_of
+from .crowds import SLOTS, group_shift, table_of
 
 
 @jit.kernel
-def count_ids(*, index: str, count: str, guarded: bool = False, shares: bool = True) -> Any:
+def count_ids(*, index: str, count: str, guarded: bool = False, sampled: int = 0, shares: bool = True) -> Any:
     """Adds to ``counts[s]`` the number of rows whose id is s, if that is in [low, high).
 
     The grid walks the ids in order: a warp has some neighbouring ids at a time, and loads all before it counts the first. Lanes that hold the same id
-    share one addition. A warp adds only once, in the end, for the id that most of its first 32 rows have, since additions to one address wait for
-    each other. Counts are integers, so they are exact in any order. Bytes: rows · index read, and one atomic for each distinct id of 32 rows.
+    share one addition. A warp adds only once, in the end, for the id that most of its first 32 rows have, and a block for other ids that crowd
+    (:mod:`.crowds`), since additions to one address wait for each other. Counts are integers, so they are exact in any order. Bytes: rows · index
+    read, and one atomic for each distinct id of 32 rows.
 
-    Constants and parameters as :mod:`.` lists them, and ``shares``: whether lanes share additions, or each makes its own; ``low``, ``high``: ids, the
-    bounds of this pass.
+    Constants and parameters as :mod:`.` lists them, and ``sampled``: rows of a thread among which
+    a block looks for ids that crowd, 0 where it does not look; ``shares``: whether lanes share
+    additions, or each makes its own; ``low``, ``high``: ids, the bounds of this pass.
     """
     index_type, count_type, rounds = jit.SCALARS[index], jit.SCALARS[count], PerId.counted_per_thread
+    last_id, greatest, shift = last_id_of(index), index_type.maxval, group_shift(count_type.bitwidth // 8)
+    find_crowds, place_of = table_of(index, THREADS, sampled, SLOTS, shift)
+    tabled = sampled > 0
+    slots = SLOTS if tabled else 1
+    slots_and_one, places = slots + 1, slots << shift
+
+    @jit.device
+    def add(counts: Any, keys: Any, numbers: Any, own_counts: Any, keeps: Any, identifier: Any, times: Any) -> None:
+        place = place_of(keys, numbers, identifier) if keeps else int32(-1)
+        if place >= 0:
+            cuda.atomic.add(own_counts, place, int32(times))
+        else:
+            red_add(counts, int64(identifier), count_type(times))
 
     def count_ids(
         ids: Ptr[index], guard: Ptr[int32], counts: Ptr[count],
@@ -41,12 +49,25 @@ def count_ids(*, index: str, count: str, guarded: bool = False, shares: bool = T
     ) -> None:  # fmt: skip
         if guarded and guard[0] == 0:
             return
+        keys = cuda.shared.array(slots, index_type)
+        numbers = cuda.shared.array(slots_and_one, int32)
+        own_counts = cuda.shared.array(places, int32)
         batch_ids = cuda.local.array(rounds, index_type)
-        lane, times = int32(cuda.laneid), count_type(0)
+        lane, thread, times = int32(cuda.laneid), int32(cuda.threadIdx.x), count_type(0)
         first = (int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x - lane) * rounds
-        frequent = index_type(-1)
+        least = index_type(min(low, greatest))
+        last = last_id(high) if low <= greatest else index_type(-1)
+        frequent, keeps = index_type(-1), False
         if shares:
             frequent = frequent_of_warp(ids[(first + lane) * ids_step] if first + lane < rows else index_type(-1))
+        if tabled:
+            keeps = find_crowds(ids, first + lane, int32(32), rows, ids_step, least, last, frequent, keys, numbers)
+            if keeps:
+                place = thread
+                while place < places:
+                    own_counts[place] = int32(0)
+                    place = int32(opaque(place + THREADS))
+                cuda.syncthreads()
         while first < rows:
             for u in range(rounds):
                 row = first + u * 32 + lane
@@ -56,13 +77,22 @@ def count_ids(*, index: str, count: str, guarded: bool = False, shares: bool = T
                 if shares:
                     times += count_type(cuda.popc(cuda.ballot_sync(-1, identifier == frequent)))
                     same = cuda.match_any_sync(-1, identifier)
-                    if identifier != frequent and cuda.ffs(same) - 1 == lane and low <= identifier < high:
-                        red_add(counts, int64(identifier), count_type(cuda.popc(same)))
-                elif low <= identifier < high:
-                    red_add(counts, int64(identifier), count_type(1))
+                    if identifier != frequent and cuda.ffs(same) - 1 == lane and least <= identifier <= last:
+                        add(counts, keys, numbers, own_counts, keeps, identifier, cuda.popc(same))
+                elif least <= identifier <= last:
+                    add(counts, keys, numbers, own_counts, keeps, identifier, int32(1))
             first = opaque(first + int64(cuda.gridDim.x) * (THREADS * rounds))
-        if shares and lane == 0 and low <= frequent < high:
+        if shares and lane == 0 and least <= frequent <= last:
             red_add(counts, int64(frequent), times)
+        if keeps:
+            cuda.syncthreads()
+            place = thread
+            while place < places:
+                slot = int32(place >> shift)
+                found = own_counts[numbers[slot] << shift | place & (1 << shift) - 1]
+                if keys[slot] >= 0 and found > 0:
+                    red_add(counts, (int64(keys[slot]) << shift) + (place & (1 << shift) - 1), count_type(found))
+                place = int32(opaque(place + THREADS))
 
     return count_ids, lambda rows: Tiling.of_counted(rows).launch
 

@@ -14,7 +14,7 @@ from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
 from ..policy_of import range_items
 from ..tiling import GROUP_HEADS, ORDERED_KEYS, ORDERED_ROWS, RANGE, RANGE_BITS, RANGE_ROUNDS, RANGE_TILE, RANGE_WORDS, SEGMENT_COUNTS, THREADS
-from .counts import frequent_of_warp
+from .common import frequent_of_warp
 from .gaps import blank_writer
 from .ranks import clear_counters, counters_sum, ranker_of, scan_counters
 from .states import run_states_of

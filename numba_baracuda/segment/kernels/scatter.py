@@ -17,11 +17,11 @@ from ...kernels.elements import accumulator_type, conversions_of, strided_offset
 from ...kernels.factors import add_tally, product_of_sums, scale_of, word_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr
-from ..policy import RowWise, ScatterRows
+from ..policy import Crowds, RowWise, ScatterRows
 from ..policy_of import scatter_items
 from ..tiling import THREADS, Tiling
-from .common import coded_type, last_id_of
-from .counts import frequent_of_warp
+from .common import coded_type, frequent_of_warp, last_id_of
+from .crowds import SLOTS, group_shift, table_of
 from .rows import position_of
 
 #: the monoid of each update
@@ -129,15 +129,16 @@ def lift_of(update: str, value: str, vector: int, about: str = "", pairs: str = 
 
 @jit.kernel
 def scatter_rows(
-    *, update: str, value: str, index: str, about: str, pairs: str, guarded: bool, vector: int, lanes: int, cut: bool, dims: int,
+    *, update: str, value: str, index: str, about: str, pairs: str, guarded: bool, sampled: int, vector: int, lanes: int, cut: bool, dims: int,
     threads_per_block: int = RowWise.threads_per_block, items_per_thread: int = 0,
 ) -> Any:  # fmt: skip
     """Updates ``output[ids[r]]`` by ``input[r]`` atomically, in no fixed order; drops rows whose id is outside [low, high).
 
     A group takes ``items_per_thread`` rows at a time and issues all loads before the first update; blocks walk the rows in a grid-stride loop. The
     input is streamed, so that the output stays in L2. Updates of one address wait for each other. So where one id crowds the first 32 rows of a
-    block, each lane folds the block's rows of that id in registers, and the block makes one update of all of them. Bytes: rows · (columns · value +
-    index) read, of pairs the values of both operands, and as many updated.
+    block, each lane folds the block's rows of that id in registers, and the block makes one update of all of them. Where ``sampled``, sums of other
+    ids that crowd (:mod:`.crowds`) grow in shared memory until the end. Bytes: rows · (columns · value + index) read, of pairs the values of both
+    operands, and as many updated.
 
     Constants and parameters as :mod:`.` lists them, and
 
@@ -146,6 +147,7 @@ def scatter_rows(
       the accumulator's type, contiguous, encoded as in ``device.red_max``; any address where ``about`` is ""
     * ``pairs``: the name of a monoid whose states of the elements of ``input`` and ``other`` are added, or ""; ``other`` [rows, columns], with
       ``other_row`` and ``other_strides`` as those of ``input``: any address where ``pairs`` is ""
+    * ``sampled``: rows of a thread among which a block looks for ids that crowd; 0, as for max and min, where it does not look
     * ``items_per_thread``: 0 stands for the 2 or 4 rows of the tuning policy
     * ``output`` [segments, columns]: of the accumulator's type, floats for max and min encoded as in ``device.red_max``; [segments, columns, 2] of
       factors
@@ -162,6 +164,17 @@ def scatter_rows(
     group_position = position_of(threads, lanes, vector, items, cut)
     groups, batch_size, shared_size = threads // lanes, items * vector, threads * vector
     last_id, greatest = last_id_of(index), index_type.maxval
+    row_size = lanes * vector
+    row_bytes = row_size * state_type.bitwidth // 8
+    shift = group_shift(row_bytes)
+    #: neighbouring lanes add to copies of a sum, where there is room for copies
+    capacity = min(SLOTS, max(1, Crowds.sums_bytes // (row_bytes << shift)))
+    copies = 1 << (Crowds.sums_bytes // (capacity * (row_bytes << shift))).bit_length() - 1
+    find_crowds, place_of = table_of(index, threads, sampled, capacity, shift)
+    tabled = sampled > 0
+    slots = SLOTS if tabled else 1
+    slots_and_one, places = slots + 1, slots << shift
+    sums_size = max(shared_size, (capacity << shift) * row_size * copies if tabled else 0)
 
     def scatter_rows(
         input: Ptr[value], other: Ptr[value], ids: Ptr[index], pivots: Ptr[state_type], guard: Ptr[int32], output: Ptr[state_type],
@@ -169,7 +182,9 @@ def scatter_rows(
         input_row: int64, other_row: int64, output_row: int64,
         shape: Extents[dims], input_strides: Extents[dims], other_strides: Extents[dims], output_strides: Extents[dims],
     ) -> None:  # fmt: skip
-        shared_states = cuda.shared.array(shared_size, state_type)
+        shared_states = cuda.shared.array(sums_size, state_type)
+        keys = cuda.shared.array(slots, index_type)
+        numbers = cuda.shared.array(slots_and_one, int32)
         batch = cuda.local.array(batch_size, element)
         others = cuda.local.array(batch_size if paired else 1, element)
         batch_pivots = cuda.local.array(batch_size, coded)
@@ -182,7 +197,8 @@ def scatter_rows(
         least = index_type(min(low, greatest))
         last = last_id(high) if low <= greatest else index_type(-1)
         first, column = group_position(columns, chunks)
-        input_offset, output_offset = offset_of(column, shape, input_strides), offset_of(column, shape, output_strides)
+        # opaque, or each row would compute them anew
+        input_offset, output_offset = opaque(offset_of(column, shape, input_strides)), opaque(offset_of(column, shape, output_strides))
         other_offset = offset_of(column, shape, other_strides)
         step = int64(uint32(cuda.gridDim.x) // uint32(chunks)) * (groups * items)
         seen_row = int64(uint32(cuda.blockIdx.x) // uint32(chunks)) * (groups * items) + cuda.laneid
@@ -191,6 +207,18 @@ def scatter_rows(
         crowded = cuda.popc(cuda.ballot_sync(-1, seen_id == frequent)) >= crowd and least <= frequent <= last
         for v in range(vector):
             states[v] = state_type(identity)
+        thread, keeps = int32(cuda.threadIdx.x), False
+        own = int32((thread - thread // lanes * lanes) * vector * copies + (cuda.laneid & (copies - 1)))
+        if tabled:
+            place = seen_row - cuda.laneid + cuda.threadIdx.x
+            excluded = frequent if crowded else index_type(-1)
+            keeps = find_crowds(ids, place, threads, rows, ids_step, least, last, excluded, keys, numbers)
+            if keeps:
+                k = thread
+                while k < sums_size:
+                    shared_states[k] = state_type(0)
+                    k = int32(opaque(k + threads))
+                cuda.syncthreads()
         while column < columns and first < rows:
             for u in range(items):
                 row = first + u * groups
@@ -211,10 +239,31 @@ def scatter_rows(
                         for v in range(vector):
                             states[v] = state_type(combine(states[v], lifted[v]))
                     else:
-                        update_output(output, at, lifted, 0)
+                        place = place_of(keys, numbers, batch_ids[u]) if keeps else int32(-1)
+                        if place >= 0:
+                            for v in range(vector):
+                                cuda.atomic.add(shared_states, uint32(place * row_size * copies + own + v * copies), lifted[v])
+                        else:
+                            update_output(output, at, lifted, 0)
             first = opaque(first + step)
+        if keeps:
+            cuda.syncthreads()
+            place = int32(thread // lanes)
+            while place < places and column < columns:
+                slot, changed = int32(place >> shift), False
+                if keys[slot] >= 0:
+                    for v in range(vector):
+                        first_copy = (numbers[slot] << shift | place & (1 << shift) - 1) * row_size * copies + (own & -copies) + v * copies
+                        lifted[v] = shared_states[uint32(first_copy)]
+                        for copy in range(1, copies):
+                            lifted[v] += shared_states[uint32(first_copy + copy)]
+                        changed |= lifted[v] != 0
+                if changed:
+                    identifier = (int64(keys[slot]) << shift) + (place & (1 << shift) - 1)
+                    update_output(output, identifier * output_row + output_offset, lifted, 0)
+                place = int32(opaque(place + groups))
+            cuda.syncthreads()
         if crowded:
-            thread = int32(cuda.threadIdx.x)
             for v in range(vector):
                 shared_states[v * threads + thread] = states[v]
             cuda.syncthreads()

@@ -8,7 +8,7 @@ from ...core.dtypes import BY_NAME
 from ...core.op import FRESH_BYTES, Clear, Launch, Layout, Op, Slot, Step, Target
 from ...core.policy import constants, tuned
 from ..policy import BoundShortSegments, CountFewIds, CountIds
-from ..policy_of import pass_bytes
+from ..policy_of import pass_bytes, sampled_rows
 from ..tiling import Tiling, bounded_launch, counted_launch, few_counted_launch
 from .common import ids_step, kernel_spec
 from .passes import passes
@@ -37,11 +37,12 @@ def count(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], tar
         launch, width, ranges = few_counted_launch(few, n, segments, target.multiprocessors)
         return "counts", [clear, Launch(spec, launch, arguments | {"segments": segments, "width": width, "ranges": ranges})], slots
     made, steps, room = passes(descriptor, layouts, target, BY_NAME[count].itemsize, pass_bytes("add", BY_NAME[count].itemsize, 1))
+    sampled = sampled_rows(n, BY_NAME[index].itemsize, "add", target.multiprocessors)
     blocks, launch = usual.min_blocks_per_multiprocessor, counted_launch(n, target.multiprocessors)
     for each in made:
         given = arguments | {"guard": each.guard, "low": each.low, "high": each.high}
-        spec = kernel_spec("count_ids", min_blocks=blocks, index=index, count=count, guarded=each.guarded, shares=not each.by_range)
-        steps.append(Launch(spec, launch, given))
+        common: dict[str, Any] = {"guarded": each.guarded, "sampled": sampled, "shares": not each.by_range}
+        steps.append(Launch(kernel_spec("count_ids", min_blocks=blocks, index=index, count=count, **common), launch, given))
     return "counts", [clear, *steps], [*slots, *room]
 
 

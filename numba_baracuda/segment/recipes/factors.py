@@ -10,7 +10,7 @@ from ...core.dtypes import BY_NAME
 from ...core.op import NULL, Launch, Layout, Slot, Step, Target
 from ...core.policy import constants, tuned
 from ..policy import FactorRows
-from ..policy_of import scatter_rows
+from ..policy_of import sampled_rows, scatter_rows
 from ..tiling import Tiling
 from .common import Rows, fill_rows, ids_step, kernel_spec, over_rows, scratch
 
@@ -40,7 +40,7 @@ def products(
     scatter = over_rows(
         "scatter_rows", rows, ("input", "other", "output"), descriptor.num_inputs, policy.items_per_thread, arguments, policy,
         target.multiprocessors, update="factor", value=descriptor.element, index=descriptor.index, about="", pairs="", guarded=True,
-        **constants(policy),
+        sampled=sampled_rows(descriptor.num_inputs, descriptor.row_size, "factor", target.multiprocessors), **constants(policy),
     )  # fmt: skip
     elements = segments * columns
     given = {"sums": "sums", "guard": guard, "folded": name, "elements": elements, "terms": descriptor.num_inputs}

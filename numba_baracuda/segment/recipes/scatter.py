@@ -11,7 +11,7 @@ from ...core.op import NULL, Launch, Layout, Op, Recipe, Slot, Step, Target, fre
 from ...core.policy import constants, tuned
 from ...core.spec import Bits
 from ..policy import FinishFlat
-from ..policy_of import pass_bytes, scatter_rows
+from ..policy_of import pass_bytes, sampled_rows, scatter_blocks, scatter_rows
 from ..tiling import reciprocal_of
 from .common import Rows, check_slots, checks, fill_rows, ids_step, kernel_spec, only_checks, over_rows, scratch
 from .counts import count
@@ -55,8 +55,10 @@ def updates(
     rows = rows.within(value.accumulator) if about else rows
     # floats start as the bits that no value reaches (``device.RED_MAX_FILL`` and ``RED_MIN_FILL``, as signed integers)
     unreached = -1 if update == "max" else (1 << (bits - 1)) - 1
-    policy, size = scatter_rows(update), descriptor.embedding_dim * BY_NAME[value.accumulator].itemsize
+    state_bytes = BY_NAME[value.accumulator].itemsize
+    policy, size = scatter_rows(update, scatter_blocks(target, update, state_bytes, rows.vector)), descriptor.embedding_dim * state_bytes
     made, steps, slots = passes(descriptor, layouts, target, size, pass_bytes(update, value.itemsize, descriptor.embedding_dim))
+    sampled = sampled_rows(n, descriptor.row_size, update, target.multiprocessors)
     for each in made:
         common: dict[str, Any] = {"guard": each.guard, "output": name, "low": each.low}
         filled = common | {"output": Bits(name) if floats else name, "fill": unreached if floats else start}
@@ -69,7 +71,8 @@ def updates(
         steps.append(
             over_rows(
                 "scatter_rows", rows, ("input", "other", "output"), n, policy.items_per_thread, given, policy, target.multiprocessors,
-                update=update, value=value.name, index=descriptor.index, about=about, pairs=pairs, guarded=each.guarded, **constants(policy),
+                update=update, value=value.name, index=descriptor.index, about=about, pairs=pairs, guarded=each.guarded, sampled=sampled,
+                **constants(policy),
             )
         )  # fmt: skip
     return steps, slots
