@@ -21,7 +21,8 @@ from .build import opaque, opaque_pointer
 from .emulate import emulate
 from .numbers import exp2_approx, log2_approx, maximum, minimum, reciprocal_approx
 from .order import (
-    fence, fetch_add, fetch_add_acq_rel, grid_barrier, load_acquire, load_relaxed, load_relaxed_2, store_relaxed, store_relaxed_2, store_release,
+    fence, fetch_add, fetch_add_acq_rel, grid_barrier, load_acquire, load_near, load_near_2, load_relaxed, load_relaxed_2, store_relaxed,
+    store_relaxed_2, store_release,
 )
 from .stage import await_copies, commit_copies, copy_async
 from .vector import (
@@ -43,11 +44,11 @@ __all__ = [
     "grid_barrier", "i16_as_bf16", "i16_as_f16", "i32_as_f32", "i64_as_f64", "load_1", "load_1_direct", "load_1_once", "load_1_shared",
     "load_1_stream", "load_2", "load_2_direct", "load_2_once", "load_2_shared", "load_2_stream", "load_4", "load_4_direct", "load_4_once",
     "load_4_shared", "load_4_stream", "load_8", "load_8_direct", "load_8_once", "load_8_shared", "load_8_stream", "load_16", "load_16_direct",
-    "load_16_once", "load_16_shared", "load_16_stream", "load_acquire", "load_relaxed", "load_relaxed_2", "log2_approx", "max_bf16x2", "max_f16x2",
-    "maximum", "min_bf16x2", "min_f16x2", "minimum", "mul_bf16x2", "mul_f16x2", "opaque", "opaque_pointer", "prefetch", "recast", "reciprocal_approx",
-    "red_add", "red_add_2", "red_add_4", "red_add_8", "red_max", "red_max_value", "red_min", "red_min_value", "segmented_warp_scan", "store_1",
-    "store_1_shared", "store_1_stream", "store_2", "store_2_shared", "store_2_stream", "store_4", "store_4_shared", "store_4_stream", "store_8",
-    "store_8_shared", "store_8_stream", "store_16", "store_16_shared", "store_16_stream", "store_relaxed", "store_relaxed_2", "store_release",
-    "u16_as_bf16", "u16_as_f16", "u32_as_f32", "u64_as_f64", "warp_reduce", "warp_scan",
+    "load_16_once", "load_16_shared", "load_16_stream", "load_acquire", "load_near", "load_near_2", "load_relaxed", "load_relaxed_2", "log2_approx",
+    "max_bf16x2", "max_f16x2", "maximum", "min_bf16x2", "min_f16x2", "minimum", "mul_bf16x2", "mul_f16x2", "opaque", "opaque_pointer", "prefetch",
+    "recast", "reciprocal_approx", "red_add", "red_add_2", "red_add_4", "red_add_8", "red_max", "red_max_value", "red_min", "red_min_value",
+    "segmented_warp_scan", "store_1", "store_1_shared", "store_1_stream", "store_2", "store_2_shared", "store_2_stream", "store_4", "store_4_shared",
+    "store_4_stream", "store_8", "store_8_shared", "store_8_stream", "store_16", "store_16_shared", "store_16_stream", "store_relaxed",
+    "store_relaxed_2", "store_release", "u16_as_bf16", "u16_as_f16", "u32_as_f32", "u64_as_f64", "warp_reduce", "warp_scan",
 ]
 # fmt: on

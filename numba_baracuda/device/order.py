@@ -3,6 +3,7 @@
 | function | PTX | SASS on sm_90 |
 |---|---|---|
 | ``load_relaxed``, ``store_relaxed`` | ld.relaxed.gpu, st.relaxed.gpu | LDG.STRONG.GPU, STG.STRONG.GPU |
+| ``load_near``, ``load_near_2`` | ld.relaxed.cta, with .v2 | LDG.STRONG.SM, LDG.128.STRONG.SM |
 | ``load_acquire`` | ld.acquire.gpu | LDG.STRONG.GPU, then CCTL.IVALL |
 | ``store_release`` | st.release.gpu | MEMBAR.ALL.GPU, then STG.STRONG.GPU |
 | ``load_relaxed_2``, ``store_relaxed_2`` | ld.volatile.b128, st.relaxed.gpu.b128 | LDG.128.STRONG.SYS, STG.128.STRONG.GPU |
@@ -14,7 +15,8 @@
 Relaxed accesses are whole and see one order of writes to their word, but order nothing else. What a thread wrote before a release (``store_release``,
 ``fetch_add_acq_rel``, or ``fence`` and then any of these) is seen by a thread after an acquire (``load_acquire``, ``fetch_add_acq_rel``, or any
 of these and then ``fence``) that reads the released word, or what atomic updates have made of it since. Any thread may call them alone,
-``grid_barrier`` excepted.
+``grid_barrier`` excepted. ``load_near`` may find in the L1 cache of its multiprocessor what others have since overwritten: it is for elements of
+which an older value is as good, such as one that only grows, where its reader wants to know whether it can make it grow.
 Elements are 32- or 64-bit integers; loads and stores take float32 and float64 too. The emulator's race detector knows these rules. Source: PTX ISA,
 "Memory Consistency Model".
 """
@@ -35,6 +37,7 @@ from ..runtime import jit
 from .bits import recast
 from .build import I32, I64, VOID, address, assemble, define, element_of, number_of, ptx_memory, ptx_statement, refuse
 
+SCOPES = {"gpu": "Device", "cta": "Block"}
 INTEGERS, WORDS = (int32, uint32, int64, uint64), (int32, uint32, int64, uint64, float32, float64)
 
 
@@ -42,13 +45,13 @@ def _kind(element: Any) -> str:
     return f"{'f' if isinstance(element, types.Float) else 'u'}{element.bitwidth}"
 
 
-def _load(name: str, order: str, kind: int, doc: str) -> Any:
+def _load(name: str, order: str, kind: int, doc: str, scope: str = "gpu") -> Any:
     def meaning(lane: Any, site: str, pointer: Any, index: int) -> Any:
         return pointer.expect_global(site).load(lane, index, site, READ | ATOMIC | kind)
 
     return ptx_memory(
-        name, lambda element: f"ld.{order}.gpu.global.{_kind(element)} $0, [$1];", 0, meaning, returns=True, accepts=WORDS,
-        doc=f"``{name}(pointer, index)``: the element, {doc}. Device scope, global memory; any thread may call it alone.",
+        name, lambda element: f"ld.{order}.{scope}.global.{_kind(element)} $0, [$1];", 0, meaning, returns=True, accepts=WORDS,
+        doc=f"``{name}(pointer, index)``: the element, {doc}. {SCOPES[scope]} scope, global memory; any thread may call it alone.",
     )  # fmt: skip
 
 
@@ -63,6 +66,7 @@ def _store(name: str, order: str, kind: int, doc: str) -> Any:
 
 
 load_relaxed = _load("load_relaxed", "relaxed", 0, "whole, but ordering nothing; one LDG.STRONG.GPU")
+load_near = _load("load_near", "relaxed", 0, "whole, or an older value of it, from the L1 cache; one LDG.STRONG.SM", "cta")
 load_acquire = _load(
     "load_acquire", "acquire", ACQUIRE, "and later accesses of the thread see what its writer had released; LDG.STRONG.GPU, CCTL.IVALL"
 )
@@ -118,7 +122,9 @@ fetch_add_acq_rel = _fetch_add(
 _arrive = _fetch_add("arrive", "release", True, "Adds to a word and releases what the thread knew.")
 
 
-def _pair(name: str, load: bool, doc: str) -> Any:
+def _pair(name: str, text: str, doc: str) -> Any:
+    """``text`` is of a load into $0 and $1 from $2, or of a store of $1 and $2 to $0."""
+
     def body(pointer: Any, index: Any, local: Any, at: Any) -> Any:
         element = element_of(name, pointer, index, (int64, uint64, float64))
         if element_of(name, local, at) != element:
@@ -129,14 +135,11 @@ def _pair(name: str, load: bool, doc: str) -> Any:
             base = address(context, builder, signature.args[2], arguments[2], signature.args[3], arguments[3])
             pointers = [builder.gep(base, [I64(k)]) for k in (0, 1)]
             kind = context.get_data_type(element)
-            if load:
-                # of a relaxed load ptxas leaves out what is not used, in loads of 32 bits, between which the word may change
-                text = "{ .reg .b128 pair; ld.volatile.global.b128 pair, [$2]; mov.b128 {$0, $1}, pair; }"
+            if "$2]" in text:
                 pair = assemble(builder, text, [I64, I64], [where], memory=True)
                 for k, pointer in enumerate(pointers):
                     builder.store(builder.bitcast(builder.extract_value(pair, k), kind), pointer)
             else:
-                text = "{ .reg .b128 pair; mov.b128 pair, {$1, $2}; st.relaxed.gpu.global.b128 [$0], pair; }"
                 assemble(builder, text, VOID, [where, *(builder.bitcast(builder.load(pointer), I64) for pointer in pointers)], memory=True)
             return context.get_dummy_value()
 
@@ -146,15 +149,24 @@ def _pair(name: str, load: bool, doc: str) -> Any:
 
 
 load_relaxed_2 = _pair(
-    "load_relaxed_2", True,
+    "load_relaxed_2",
+    # of a relaxed load ptxas leaves out what is not used, in loads of 32 bits, between which the word may change
+    "{ .reg .b128 pair; ld.volatile.global.b128 pair, [$2]; mov.b128 {$0, $1}, pair; }",
     """Reads ``pointer[index : index + 2]``, two 64-bit words, into ``local[at : at + 2]`` as one 128-bit word: never half of a ``store_relaxed_2``.
 
     Orders nothing: payload and status in one word need no fence. The address is a multiple of 16 bytes. Device scope, global memory; any thread may
     call it alone.
     """,
 )  # fmt: skip
+load_near_2 = _pair(
+    "load_near_2", "ld.relaxed.cta.global.v2.u64 {$0, $1}, [$2];",
+    """Reads ``pointer[index : index + 2]``, two 64-bit words, into ``local[at : at + 2]``: each by itself, or an older value of it, from L1.
+
+    Orders nothing. The address is a multiple of 16 bytes. Block scope, global memory; any thread may call it alone.
+    """,
+)  # fmt: skip
 store_relaxed_2 = _pair(
-    "store_relaxed_2", False,
+    "store_relaxed_2", "{ .reg .b128 pair; mov.b128 pair, {$1, $2}; st.relaxed.gpu.global.b128 [$0], pair; }",
     """Writes ``local[at : at + 2]`` to ``pointer[index : index + 2]``, two 64-bit words, as one 128-bit word; see ``load_relaxed_2``.
 
     Orders nothing. The address is a multiple of 16 bytes. Device scope, global memory; any thread may call it alone.
@@ -162,6 +174,7 @@ store_relaxed_2 = _pair(
 )  # fmt: skip
 
 
+@means(load_near_2, lane=True)
 @means(load_relaxed_2, lane=True)
 def _load_pair(lane: Any, site: str, pointer: Any, index: int, local: Any, at: int) -> None:
     for k, value in enumerate(pointer.expect_global(site).load_vector(lane, index, 2, site, READ | ATOMIC)):

@@ -115,7 +115,7 @@ def test_the_emulator_starts_blocks_in_another_order() -> None:
 
 def through_words(x, y, z):
     i = cuda.grid(1)
-    d.store_relaxed(y, i, d.load_relaxed(x, i))
+    d.store_relaxed(y, i, d.load_relaxed(x, i) if i % 2 else d.load_near(x, i))
     d.store_release(z, i, d.load_acquire(x, i))
 
 
@@ -211,13 +211,14 @@ def test_value_and_flag_in_one_word(run: Any) -> None:
 
 
 @everywhere
+@pytest.mark.parametrize("load", [d.load_relaxed_2, d.load_near_2])
 @pytest.mark.parametrize("dtype", ["int64", "uint64", "float64"])
-def test_pairs_of_every_kind(dtype: str, run: Any) -> None:
+def test_pairs_of_every_kind(dtype: str, load: Any, run: Any) -> None:
     element = getattr(types, dtype)
 
     def kernel(x, y):
         pair = cuda.local.array(3, element)
-        d.load_relaxed_2(x, 2 * cuda.grid(1), pair, 1)
+        load(x, 2 * cuda.grid(1), pair, 1)
         d.store_relaxed_2(y, 2 * cuda.grid(1), pair, 1)
 
     x, y = aligned(32, dtype), aligned(32, dtype)
@@ -360,6 +361,12 @@ def copying(x, y):
     d.store_relaxed_2(y, 2 * cuda.grid(1), pair, 0)
 
 
+def near(x, y):
+    pair = cuda.local.array(2, int64)
+    d.load_near_2(x, 2 * cuda.grid(1), pair, 0)
+    y[2 * cuda.grid(1)], y[2 * cuda.grid(1) + 1] = pair[0], pair[1]
+
+
 def fencing(x, y):
     x[0] = y[0]
     d.fence()
@@ -369,6 +376,8 @@ def fencing(x, y):
 FENCE = r"MEMBAR\.ALL\.GPU"
 CODE = [
     (loading(d.load_relaxed), [r"LDG\.E\.STRONG\.GPU"], [FENCE, "CCTL"], uint32),
+    (loading(d.load_near), [r"LDG\.E\.STRONG\.SM"], [FENCE, "CCTL"], float32),
+    (near, [r"LDG\.E\.128\.STRONG\.SM"], [FENCE, "CCTL", r"LDG\.E\.64"], int64),
     (loading(d.load_acquire), [r"LDG\.E\.64\.STRONG\.GPU", r"CCTL\.IVALL"], [FENCE], float64),
     (storing(d.store_relaxed), [r"STG\.E\.64\.STRONG\.GPU"], [FENCE, "CCTL"], int64),
     (storing(d.store_release), [FENCE, r"STG\.E\.STRONG\.GPU"], ["CCTL"], float32),

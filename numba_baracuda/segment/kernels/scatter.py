@@ -10,7 +10,7 @@ from ...core.dtypes import BY_NAME
 from ...device.atomics import red_add, red_add_2, red_add_4, red_max, red_max_value, red_min
 from ...device.bits import f32_as_i32, f64_as_i64, i32_as_f32, i64_as_f64, recast
 from ...device.build import opaque
-from ...device.order import load_relaxed, load_relaxed_2
+from ...device.order import load_near, load_near_2
 from ...device.vector import LOAD, LOAD_STREAM
 from ...kernels.batch import typed_monoid
 from ...kernels.elements import accumulator_type, conversions_of, strided_offset_of
@@ -33,7 +33,7 @@ def updates_of(update: str, value: str, vector: int) -> Any:
     """``change(output, at, batch, first)`` updates ``vector`` elements of the output, which is of the accumulator's type, each by one atomic.
 
     "factor" takes words, and adds each to the first of two sums. Sums of float32 go by as many elements as one vectorized atomic takes. For max and
-    min the lane loads the element first, and updates it only where that may change something: most do not.
+    min the lane loads the element first, or what it was, and updates it only where that may change something: most do not.
     """
     wide, widen = accumulator_type(value), conversions_of(value)[0]
     if update == "add":
@@ -86,10 +86,10 @@ def updates_of(update: str, value: str, vector: int) -> Any:
         for v in range(0, vector, per_load):
             if per_load == 1:
                 x = widen(batch[first + v])
-                if not beaten(x, load_relaxed(recast(output, word_type), at + v)):
+                if not beaten(x, load_near(recast(output, word_type), at + v)):
                     red(output, at + v, x)
             else:
-                load_relaxed_2(recast(output, int64), (at + v) >> shift, pair, 0)
+                load_near_2(recast(output, int64), (at + v) >> shift, pair, 0)
                 for w in range(per_load):
                     x = widen(batch[first + v + w])
                     if not beaten(x, word_type(pair[w >> shift] >> (32 * (w & shift)))):
