@@ -49,6 +49,7 @@ from numba_baracuda.segment.policy import (
     BroadcastRuns,
     CountFewIds,
     CountIds,
+    Crowds,
     FirstFault,
     FoldAndBroadcast,
     FoldAndBroadcastShort,
@@ -91,7 +92,7 @@ def fold(
     name: str, op: str, variant: str, sample: Sample, multiprocessors: int = 1, tiles: int = 4, threads: int = 0, tile: int = 0,
     disordered: bool = False, cached: bool = True, short: bool = False, staged: int = 0, at_once: int = 0, held: int = 1300, narrow_stage: int = 0,
     narrow_threads: int = 64, carries: dict[str, int] | None = None, together: bool = False, in_runs: bool = False, registers: int = 0,
-    by_rows: bool = False, share: float = IdPasses.cache_share, **options: Any,
+    by_rows: bool = False, share: float = IdPasses.cache_share, tabled: bool = False, **options: Any,
 ) -> None:  # fmt: skip
     """``tiles`` are those of a part of a range, ``threads`` those of a block that folds tiles, 0 for as many as usual; ``tile`` elements of a warp
     that broadcasts, 0 for usual blocks. ``cached``: whether random accesses to few rows are cheap.
@@ -101,7 +102,7 @@ def fold(
     by which these are combined, where blocks leave some; else they look back. ``together``: whether one launch folds and broadcasts, where it can.
     ``in_runs``: whether lanes keep their columns where they broadcast, or rows end anywhere. ``registers``: rows that a thread of a launch of all has
     in registers, or 0. ``by_rows``: whether lanes that broadcast have rows, never pieces of all rows. ``share``: share of the level 2 cache that a
-    pass of atomics may fill.
+    pass of atomics may fill. ``tabled``: whether blocks that add look for ids that crowd.
 
     For ``disordered`` ids a sorted op gives unspecified values, but stays inside its arrays.
     """
@@ -133,7 +134,7 @@ def fold(
         narrow_stages, wide_stages = using(FoldAndBroadcastStaged, long_rows=16, **in_stages), using(FoldAndBroadcastWide, **in_stages)
         with (
             using(FoldRanges, min_part_tiles=tiles), using(CountIds, grid_blocks_per_multiprocessor=1), using(IdPasses, cache_share=share),
-            of_blocks, of_warps, in_cache, runs, stages,
+            using(Crowds, min_input_bytes=1) if tabled else contextlib.nullcontext(), of_blocks, of_warps, in_cache, runs, stages,
             once if at_once else contextlib.nullcontext(), narrow_stages, wide_stages, combined, back,
             contextlib.nullcontext() if together else using(FoldThenBroadcast, max_bytes=1), kept,
             using(
@@ -497,6 +498,24 @@ for columns, rows, element in ((3, 300, "f32"), (8, 120, "bf16"), (2, 90, "f64")
         sample = Sample(f"sums {columns}", rows, (columns,), 7, ids, element)
         for stem in ("softmax", "log_softmax"):
             fold(f"atomic sums for {stem} of {columns} columns of {element}{name}", f"unsorted_segment_{stem}_backward", "atomic_broadcast", sample)
+
+
+def power_law(rng: np.random.Generator, rows: int, segments: int) -> np.ndarray:
+    """Ids of which a few have most rows, some outside the range."""
+    return np.sort(np.minimum(rng.zipf(1.4, rows) - 2, segments + 1))
+
+
+TABLED = (
+    ("sum", "atomic", 1500, 1, "f32", "i32"), ("sum", "atomic", 900, 3, "bf16", "i64"), ("sum", "atomic", 700, 4, "f32", "i32"),
+    ("sum", "atomic", 300, 16, "f16", "i32"), ("sum", "atomic", 500, 2, "f64", "i64"), ("sum", "atomic_exact", 900, 2, "i32", "i32"),
+    ("sum", "atomic", 60, 137, "f32", "i32"), ("mean", "atomic", 2500, 1, "f32", "i32"), ("mean", "atomic", 900, 5, "f32", "i64"),
+    ("logsumexp", "atomic_about_max", 900, 2, "f32", "i32"), ("softmax_backward", "atomic_broadcast", 700, 3, "f32", "i32"),
+    ("prod_backward", "broadcast", 700, 2, "f32", "i32"),
+)  # fmt: skip
+for stem, variant, rows, columns, element, index in TABLED:
+    for share, passes in ((IdPasses.cache_share, ""), (0.012 * columns, ", in passes")):
+        sample = Sample(f"table {len(CASES)}", rows, (columns,), 90, power_law, element, index)
+        fold(f"atomic table, {stem} of {columns} columns of {element}{passes}", f"unsorted_segment_{stem}", variant, sample, share=share, tabled=True)
 fold("atomic sum of pairs", "unsorted_segment_sum", "atomic", Sample("y", 140, (2,), 7, samples.outside))
 for columns, rows in ((1, 5000), (3, 900), (4, 150), (5, 200), (36, 230), (300, 9)):
     for ordered in ("", "unsorted_"):

@@ -44,7 +44,7 @@ def table_of(index: str, threads: int, sampled: int, capacity: int, shift: int) 
     ``keys[slot]`` is then the group of a slot, or −1, and ``numbers[slot]`` its number among all of them. ``keys`` [SLOTS] and ``numbers``
     [SLOTS + 1] are in shared memory. All threads of the block call it.
 
-    ``place_of(keys, numbers, identifier)``: the place of an id among those of all groups of the table, in [0, capacity · 2^shift), or −1.
+    ``place_of(keys, numbers, identifier)``: the place of an id, 0 or more, among those of all groups of the table, in [0, capacity · 2^shift), or −1.
     """
     index_type, mask = jit.SCALARS[index], (1 << shift) - 1
     least_rows = max(2 + sampled // 2, sampled * threads // (2 * capacity))
