@@ -25,6 +25,11 @@ TESTS: dict[str, tuple[str, ...]] = {
     "segment/carries": ("bins", "*, ids outside", "tiles, long runs", "ranges in splits*", "carries, *"),
     "segment/common": ("indices and checks", "*, ids outside", "tiles, gaps"),
     "segment/counts": ("counts*", "atomic passes, *"),
+    "segment/crowds": ("atomic table, *", *(f"test_crowds.py::{name}" for name in (
+        "test_a_block_finds_ids_of_many_rows_only", "test_ids_of_few_rows_make_no_table", "test_ids_that_are_not_for_the_table[bounds0-wanted0]",
+        "test_ids_that_are_not_for_the_table[bounds1-wanted1]", "test_ids_that_are_not_for_the_table[bounds2-wanted2]",
+        "test_ids_that_are_not_for_the_table[bounds3-wanted3]", "test_a_full_table_has_no_more_ids_than_it_may", "test_neighbours_crowd_together",
+    ))),
     "segment/edges": ("tiles, permuted", "tiles, gaps", "tiles, one block*", "tiles, many blocks*", "tiles, runs over tiles", "tiles, long runs",
         "narrow, *", "short runs, *"),
     "segment/lookback": ("look back, *", "test_lookback.py::test_counts_of_runs_over_blocks[fold_narrow]",

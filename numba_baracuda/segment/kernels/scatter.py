@@ -172,6 +172,8 @@ def scatter_rows(
     copies = 1 << (Crowds.sums_bytes // (capacity * (row_bytes << shift))).bit_length() - 1
     find_crowds, place_of = table_of(index, threads, sampled, capacity, shift)
     tabled = sampled > 0
+    # where there are registers to spare, opaque, or each row would compute them anew
+    kept = opaque if tabled else jit.device(lambda offset: offset)
     slots = SLOTS if tabled else 1
     slots_and_one, places = slots + 1, slots << shift
     sums_size = max(shared_size, (capacity << shift) * row_size * copies if tabled else 0)
@@ -197,8 +199,7 @@ def scatter_rows(
         least = index_type(min(low, greatest))
         last = last_id(high) if low <= greatest else index_type(-1)
         first, column = group_position(columns, chunks)
-        # opaque, or each row would compute them anew
-        input_offset, output_offset = opaque(offset_of(column, shape, input_strides)), opaque(offset_of(column, shape, output_strides))
+        input_offset, output_offset = kept(offset_of(column, shape, input_strides)), kept(offset_of(column, shape, output_strides))
         other_offset = offset_of(column, shape, other_strides)
         step = int64(uint32(cuda.gridDim.x) // uint32(chunks)) * (groups * items)
         seen_row = int64(uint32(cuda.blockIdx.x) // uint32(chunks)) * (groups * items) + cuda.laneid
