@@ -192,6 +192,17 @@ KNOWN: dict[str, dict[str, str]] = {
     "segment/counts": {
         "count_few_ids.count_few_ids: guard: counted > 0 in if counted > 0:": "saves an update that adds 0",
     },
+    "segment/crowds": {
+        "table_of.find: guard: groups[u] >= 0 in if groups[u] >= 0 and cuda.atomic.add(numbers, slot_of(groups[u]), int32(1)) == least_rows - 1:":
+            "counts rows that are not for the table in a slot, which gets no ids by them",
+        "table_of.find: guard: groups[u] >= 0 in if groups[u] >= 0 and keys[slot_of(groups[u])] == groups[u]:":
+            "numbers a slot without ids, too",
+        "table_of.find: guard: groups[u] >= 0 in found |= groups[u] >= 0 and keys[slot] == groups[u] and (numbers[slot] >> 16 >= least_rows)":
+            "makes tables of fewer ids, which gives the same",
+        "table_of.find: guard: numbers[slot] >> 16 >= least_rows in "
+        "found |= groups[u] >= 0 and keys[slot] == groups[u] and (numbers[slot] >> 16 >= least_rows)":
+            "makes tables of fewer ids, which gives the same",
+    },
     "segment/fold": {
         "tile_folder_of.fold_tile: guard: length > 0 in if length > 0 and first + length == rows:":
             "a group without rows would fill what lies behind the last segment, which is nothing",
