@@ -24,7 +24,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "segment/bounds": ("bounds, *", "indices and checks", "many ranges", "ranges in several tiles", "ranges in splits*"),
     "segment/carries": ("bins", "*, ids outside", "tiles, long runs", "ranges in splits*", "carries, *"),
     "segment/common": ("indices and checks", "*, ids outside", "tiles, gaps"),
-    "segment/counts": ("counts*", "atomic passes, *"),
+    "segment/counts": ("counts*", "atomic passes, *", "atomic table, mean *"),
     "segment/crowds": ("atomic table, *", *(f"test_crowds.py::{name}" for name in (
         "test_a_block_finds_ids_of_many_rows_only", "test_ids_of_few_rows_make_no_table", "test_ids_that_are_not_for_the_table[bounds0-wanted0]",
         "test_ids_that_are_not_for_the_table[bounds1-wanted1]", "test_ids_that_are_not_for_the_table[bounds2-wanted2]",
@@ -54,6 +54,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "segment/ranks": ("one range*", "ranges in several tiles", "ranges, *"),
     "segment/runs": ("rows in runs, *",),
     "segment/scatter": ("atomic *", "factors *"),
+    "segment/updates": ("atomic *", "factors *"),
     "segment/short_runs": ("short runs, *", "test_first_rows.py::test_positions[numpy-argmax-f32-1-ragged_permuted]"),
     "segment/rows": ("atomic *", "indices and checks", "unsorted_mean to 4 columns", "sum to 36 columns", "index of a mean*", "norm2 to 7 columns"),
     "segment/staged": ("staged, *", "std_backward and a staged fold, *", "softmax_backward of 17 columns of bf16 in stages, runs"),
@@ -191,6 +192,7 @@ KNOWN: dict[str, dict[str, str]] = {
     },
     "segment/counts": {
         "count_few_ids.count_few_ids: guard: counted > 0 in if counted > 0:": "saves an update that adds 0",
+        "count_ids.count_ids: guard: found > 0 in if keys[slot] >= 0 and found > 0:": "saves an update that adds 0",
     },
     "segment/crowds": {
         "table_of.find: guard: groups[u] >= 0 in if groups[u] >= 0 and cuda.atomic.add(numbers, slot_of(groups[u]), int32(1)) == least_rows - 1:":

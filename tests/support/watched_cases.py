@@ -42,7 +42,7 @@ from numba_baracuda.reduce.policy import (
     SinglePass,
 )
 from numba_baracuda.scan.policy import ScanColumns, ScanLongColumns, ScanLongRows, ScanRows, ScanSlabs, ScanSlices
-from numba_baracuda.segment.kernels import choose_passes, scatter_rows, split_ranges
+from numba_baracuda.segment.kernels import choose_passes, count_ids, scatter_rows, split_ranges
 from numba_baracuda.segment.policy import (
     BoundShortSegments,
     BroadcastFlat,
@@ -458,7 +458,16 @@ def beyond_ids(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not y.any()
 
 
+def counts_beyond_ids(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same of a pass that counts."""
+    kernel, ids, counts = count_ids(index="i32", count="i64"), np.array([0, 1 << 30, (1 << 31) - 1, -1], np.int32), np.zeros(3, np.int64)
+    low = 1 << 31
+    emulation.run(kernel.py_func, kernel.types, 1, 256, [ids, np.zeros(1, np.int32), counts, 4, low, low + 3, 1], mode=emulation.Mode(SEED))
+    assert not counts.any()
+
+
 _add("atomic sum beyond ids", beyond_ids)
+_add("counts beyond ids", counts_beyond_ids)
 fold("atomic max of f64", "unsorted_segment_max", "atomic_exact", Sample("u", 140, (4,), 7, samples.outside, "f64", "i64"))
 fold("atomic max of i32", "unsorted_segment_max", "atomic_exact", Sample("v", 140, (4,), 7, samples.outside, "i32"))
 fold("atomic sum of halves", "unsorted_segment_sum", "atomic", Sample("w", 140, (4,), 7, samples.outside, "f16"))

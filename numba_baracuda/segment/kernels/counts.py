@@ -24,9 +24,8 @@ def count_ids(*, index: str, count: str, guarded: bool = False, sampled: int = 0
     (:mod:`.crowds`), since additions to one address wait for each other. Counts are integers, so they are exact in any order. Bytes: rows · index
     read, and one atomic for each distinct id of 32 rows.
 
-    Constants and parameters as :mod:`.` lists them, and ``sampled``: rows of a thread among which
-    a block looks for ids that crowd, 0 where it does not look; ``shares``: whether lanes share
-    additions, or each makes its own; ``low``, ``high``: ids, the bounds of this pass.
+    Constants and parameters as :mod:`.` lists them, and ``sampled``: rows of a thread among which a block looks for ids that crowd, 0
+    where it does not look; ``shares``: whether lanes share additions, or each makes its own; ``low``, ``high``: ids, the bounds of this pass.
     """
     index_type, count_type, rounds = jit.SCALARS[index], jit.SCALARS[count], PerId.counted_per_thread
     last_id, greatest, shift = last_id_of(index), index_type.maxval, group_shift(count_type.bitwidth // 8)

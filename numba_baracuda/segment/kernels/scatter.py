@@ -1,20 +1,17 @@
 """Atomic updates of segments' rows, for ids in any order."""
 
-import functools
 from typing import Any
 
 from numba import cuda
-from numba.cuda.types import Integer, float32, float64, int32, int64, uint32
+from numba.cuda.types import float32, float64, int32, int64, uint32
 
 from ...core.dtypes import BY_NAME
-from ...device.atomics import red_add, red_add_2, red_add_4, red_max, red_max_value, red_min
-from ...device.bits import f32_as_i32, f64_as_i64, i32_as_f32, i64_as_f64, recast
+from ...device.bits import recast
 from ...device.build import opaque
-from ...device.order import load_near, load_near_2
 from ...device.vector import LOAD, LOAD_STREAM
 from ...kernels.batch import typed_monoid
-from ...kernels.elements import accumulator_type, conversions_of, strided_offset_of
-from ...kernels.factors import add_tally, product_of_sums, scale_of, word_of
+from ...kernels.elements import strided_offset_of
+from ...kernels.factors import product_of_sums, scale_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr
 from ..policy import Crowds, RowWise, ScatterRows
@@ -23,108 +20,10 @@ from ..tiling import THREADS, Tiling
 from .common import coded_type, frequent_of_warp, last_id_of
 from .crowds import SLOTS, group_shift, table_of
 from .rows import position_of
+from .updates import lift_of, updates_of
 
 #: the monoid of each update
 MONOIDS = {"add": "sum", "max": "max", "min": "min", "factor": "sum"}
-
-
-@functools.cache
-def updates_of(update: str, value: str, vector: int) -> Any:
-    """``change(output, at, batch, first)`` updates ``vector`` elements of the output, which is of the accumulator's type, each by one atomic.
-
-    "factor" takes words, and adds each to the first of two sums. Sums of float32 go by as many elements as one vectorized atomic takes. For max and
-    min the lane loads the element first, or what it was, and updates it only where that may change something: most do not.
-    """
-    wide, widen = accumulator_type(value), conversions_of(value)[0]
-    if update == "add":
-        pairs, fours = wide == float32 and vector == 2, wide == float32 and vector % 4 == 0
-
-        @jit.device
-        def add(output: Any, at: Any, batch: Any, first: Any) -> None:
-            if fours:
-                for v in range(0, vector, 4):
-                    k = first + v
-                    red_add_4(output, at + v, widen(batch[k]), widen(batch[k + 1]), widen(batch[k + 2]), widen(batch[k + 3]))
-            elif pairs:
-                red_add_2(output, at, widen(batch[first]), widen(batch[first + 1]))
-            else:
-                for v in range(vector):
-                    red_add(output, at + v, widen(batch[first + v]))
-
-        return add
-    if update == "factor":
-
-        @jit.device
-        def add_word(output: Any, at: Any, batch: Any, first: Any) -> None:
-            for v in range(vector):
-                red_add(output, 2 * (at + v), batch[first + v])
-
-        return add_word
-    red, is_max = red_max if update == "max" else red_min, update == "max"
-    whole, narrow_words = isinstance(wide, Integer), wide.bitwidth == 32
-    nan = (1 << (wide.bitwidth - 1)) - 1 if is_max else -1  #: the bits that an update by NaN leaves
-    word_type = int32 if narrow_words else int64
-    per_load = 128 // wide.bitwidth if vector * wide.bitwidth >= 128 else 1
-    shift = 1 if narrow_words else 0  #: from elements to words of 64 bits
-
-    if whole:
-        bits = from_bits = jit.device(lambda word: word)
-    elif narrow_words:
-        bits, from_bits = f32_as_i32, i32_as_f32
-    else:
-        bits, from_bits = f64_as_i64, i64_as_f64
-
-    @jit.device
-    def beaten(x: Any, word: Any) -> Any:
-        """Whether an update by x would leave the element that has these bits as it is; NaN may have the bits that memory starts from."""
-        current = from_bits(word)
-        return (x < current if is_max else x > current) or (bits(x) == word if x == x else word == nan)
-
-    @jit.device
-    def extend(output: Any, at: Any, batch: Any, first: Any) -> None:
-        pair = cuda.local.array(2, int64)
-        for v in range(0, vector, per_load):
-            if per_load == 1:
-                x = widen(batch[first + v])
-                if not beaten(x, load_near(recast(output, word_type), at + v)):
-                    red(output, at + v, x)
-            else:
-                load_near_2(recast(output, int64), (at + v) >> shift, pair, 0)
-                for w in range(per_load):
-                    x = widen(batch[first + v + w])
-                    if not beaten(x, word_type(pair[w >> shift] >> (32 * (w & shift)))):
-                        red(output, at + v + w, x)
-
-    return extend
-
-
-@functools.cache
-def lift_of(update: str, value: str, vector: int, about: str = "", pairs: str = "") -> Any:
-    """``lift(states, batch, others, first, output, at, scale, pivots)`` sets ``vector`` states to what the elements of a batch add to the output at
-    ``at``.
-
-    Factors that are 0, infinite or NaN are counted there at once. Where ``about`` names a monoid, elements become its terms about ``pivots[first]``
-    and the next; where ``pairs`` does, what it makes of an element and of the one in ``others``.
-    """
-    (widen, _), wide, factors, pivoted = conversions_of(value), accumulator_type(value), update == "factor", about != ""
-    terms = jit.device(typed_monoid(about, value).pivot_terms) if pivoted else widen
-    paired, of_pair = pairs != "", jit.device(typed_monoid(pairs, value).lift) if pairs else widen
-
-    @jit.device
-    def lift(states: Any, batch: Any, others: Any, first: Any, output: Any, at: Any, scale: Any, pivots: Any) -> None:
-        for v in range(vector):
-            x = widen(batch[first + v])
-            if factors:
-                add_tally(output, at + v, x)
-                states[v] = word_of(x, scale)
-            elif pivoted:
-                states[v] = terms(x, red_max_value(pivots[first + v], wide(0)), wide(1))[0]
-            elif paired:
-                states[v] = of_pair(x, widen(others[first + v]), wide(1))
-            else:
-                states[v] = x
-
-    return lift
 
 
 @jit.kernel
@@ -167,7 +66,7 @@ def scatter_rows(
     row_size = lanes * vector
     row_bytes = row_size * state_type.bitwidth // 8
     shift = group_shift(row_bytes)
-    #: neighbouring lanes add to copies of a sum, where there is room for copies
+    # neighbouring lanes add to copies of a sum, where there is room for copies
     capacity = min(SLOTS, max(1, Crowds.sums_bytes // (row_bytes << shift)))
     copies = 1 << (Crowds.sums_bytes // (capacity * (row_bytes << shift))).bit_length() - 1
     find_crowds, place_of = table_of(index, threads, sampled, capacity, shift)
