@@ -7,8 +7,8 @@ and blocks are made by factories, called outside of kernels; :func:`emulate` lau
 # fmt: off
 # isort: off
 from .atomics import (
-    RED_MAX_FILL, RED_MIN_FILL, atomic_add, atomic_max, atomic_min, atomic_mul, red_add, red_add_2, red_add_4, red_add_8, red_max, red_max_value,
-    red_min, red_min_value,
+    RED_MAX_FILL, RED_MIN_FILL, atomic_add, atomic_max, atomic_min, atomic_mul, red_add, red_add_2, red_add_4, red_add_8, red_add_shared, red_max,
+    red_max_value, red_min, red_min_value,
 )
 from .bits import (
     add_bf16x2, add_f16x2, bf16_as_i16, bf16_as_u16, bf16_to_f32, bf16x2_to_f32x2, equal_bf16x2, equal_f16x2, f16_as_i16, f16_as_u16, f16_to_f32,
@@ -46,9 +46,9 @@ __all__ = [
     "load_4_shared", "load_4_stream", "load_8", "load_8_direct", "load_8_once", "load_8_shared", "load_8_stream", "load_16", "load_16_direct",
     "load_16_once", "load_16_shared", "load_16_stream", "load_acquire", "load_near", "load_near_2", "load_relaxed", "load_relaxed_2", "log2_approx",
     "max_bf16x2", "max_f16x2", "maximum", "min_bf16x2", "min_f16x2", "minimum", "mul_bf16x2", "mul_f16x2", "opaque", "opaque_pointer", "prefetch",
-    "recast", "reciprocal_approx", "red_add", "red_add_2", "red_add_4", "red_add_8", "red_max", "red_max_value", "red_min", "red_min_value",
-    "segmented_warp_scan", "store_1", "store_1_shared", "store_1_stream", "store_2", "store_2_shared", "store_2_stream", "store_4", "store_4_shared",
-    "store_4_stream", "store_8", "store_8_shared", "store_8_stream", "store_16", "store_16_shared", "store_16_stream", "store_relaxed",
-    "store_relaxed_2", "store_release", "u16_as_bf16", "u16_as_f16", "u32_as_f32", "u64_as_f64", "warp_reduce", "warp_scan",
+    "recast", "reciprocal_approx", "red_add", "red_add_2", "red_add_4", "red_add_8", "red_add_shared", "red_max", "red_max_value", "red_min",
+    "red_min_value", "segmented_warp_scan", "store_1", "store_1_shared", "store_1_stream", "store_2", "store_2_shared", "store_2_stream", "store_4",
+    "store_4_shared", "store_4_stream", "store_8", "store_8_shared", "store_8_stream", "store_16", "store_16_shared", "store_16_stream",
+    "store_relaxed", "store_relaxed_2", "store_release", "u16_as_bf16", "u16_as_f16", "u32_as_f32", "u64_as_f64", "warp_reduce", "warp_scan",
 ]
 # fmt: on

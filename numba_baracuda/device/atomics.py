@@ -1,4 +1,4 @@
-"""Atomic updates of one element in global memory, on ``(array or pointer, index, value)``.
+"""Atomic updates of one element in global memory, or of shared memory where a name says so, on ``(array or pointer, index, value)``.
 
 Relaxed, at device scope: an update is atomic by itself and orders no other access (see :mod:`.order`). Any thread may call them alone; elements
 lie at multiples of their size. No neighbour is changed: atom.cas.b16 swaps a 16-bit element, for which the machine reads the 32-bit word around it.
@@ -10,6 +10,7 @@ Sums and products of floats depend on the order of arrival, everything else does
 | ``atomic_max``, ``atomic_min`` | 32- and 64-bit integers | ATOMG.MAX, ATOMG.MIN |
 | the same three, of f16 and bf16; max and min of f32 and f64; ``atomic_mul`` of all | | a loop of ATOMG.CAS on the element's bits |
 | ``red_add`` | as ``atomic_add`` | the same without a result: REDG.ADD, or the loop |
+| ``red_add_shared`` | 32- and 64-bit integers, f32, f64, in shared memory | ATOMS.ADD of 32-bit integers, a loop of the others |
 | ``red_max``, ``red_min`` | 32- and 64-bit integers, f32, f64 | REDG.MAX, REDG.MIN: no loop, for floats neither (below) |
 
 ``atomic_*`` return the old value. 16-bit floats (``recast(x, float16)``, ``recast(x, bfloat16)`` give uint16 memory that type) take and return
@@ -41,7 +42,7 @@ from numba.cuda.types import float16, float32, float64, uint32, uint64
 
 from ..emulator.meanings import means_by_type
 from .bits import SUM_OF_BF16X2
-from .build import I32, I64, VOID, assemble, bits_of, define, either_side_of, element_of, expect_numbers, number_of, refuse
+from .build import I32, I64, SHARED, VOID, address, assemble, bits_of, define, either_side_of, element_of, expect_numbers, number_of, refuse
 from .numbers import greatest
 from .updates import (
     FLOATS,
@@ -115,6 +116,46 @@ red_add = _atomic(
     call it alone.
     """,
 )  # fmt: skip
+
+
+def _red_add_shared() -> Any:
+    name, accepts = "red_add_shared", (*INTEGERS, *FLOATS)
+
+    def body(pointer: Any, index: Any, value: Any) -> Any:
+        element = element_of(name, pointer, index, accepts)
+        expect_numbers(name, element, [value])
+        text = f"red.shared.add.{'f' if element in FLOATS else 'u'}{element.bitwidth} [$0], $1;"
+
+        def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            where = address(context, builder, signature.args[0], arguments[0], signature.args[1], arguments[1])
+            near = builder.addrspacecast(where, where.type.pointee.as_pointer(SHARED))
+            assemble(builder, text, VOID, [builder.ptrtoint(near, I32), arguments[2]], memory=True)
+            return context.get_dummy_value()
+
+        return types.void(pointer, types.unliteral(index), element), codegen
+
+    made = define(
+        name, ["pointer", "index", "value"], body,
+        """``pointer[index]`` of shared memory becomes itself + value, without a result.
+
+    One ATOMS.ADD for 32-bit integers, otherwise a loop; subnormal floats stay as they are. Relaxed, block scope, shared memory; any thread may call
+    it alone.
+    """,
+    )  # fmt: skip
+
+    @means_by_type(made, lane=True)
+    def meaning(signature: Any) -> Callable[..., None]:
+        value_of, store_of = stored(signature.args[0].dtype)
+
+        def add(lane: Any, site: str, pointer: Any, index: int, value: Any) -> None:
+            pointer.expect_shared(site).update(lane, index, lambda held: store_of(value_of(held) + value), site)
+
+        return add
+
+    return made
+
+
+red_add_shared = _red_add_shared()
 
 
 def _extreme(operation: str) -> Any:

@@ -18,6 +18,7 @@ from numba.cuda.extending import intrinsic
 from ..emulator.meanings import means
 
 I8, I16, I32, I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
+SHARED = 3  #: LLVM's number for shared memory
 F32, F64, VOID = ir.FloatType(), ir.DoubleType(), ir.VoidType()
 
 

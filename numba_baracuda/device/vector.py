@@ -28,11 +28,9 @@ from llvmlite import ir
 from numba.cuda import types
 
 from ..emulator.meanings import means
-from .build import I8, I32, I64, VOID, address, assemble, bits_of, define, element_of, expect_pointer, number_of, ptx_memory, refuse, short
+from .build import I8, I32, I64, SHARED, VOID, address, assemble, bits_of, define, element_of, expect_pointer, number_of, ptx_memory, refuse, short
 
 COUNTS = (1, 2, 4, 8, 16)
-#: LLVM's number for shared memory
-SHARED = 3
 
 
 def _layout(context: Any, element: Any, count: int) -> tuple[Any, int, int]:

@@ -171,6 +171,48 @@ def test_many_lanes_at_one_element(function: str, name: str, run: Any) -> None:
     assert [float(held.view(exact)[k]) for k in (0, 2)] == [77, 77]
 
 
+# ---------------------------------------------------------------- shared memory
+
+SHARED = ("int32", "uint32", "int64", "uint64", "float32", "float64")
+
+
+def adding(element: Any) -> Callable[..., None]:
+    """Adds up values in three of four elements of shared memory."""
+
+    def kernel(values, y):
+        sums = cuda.shared.array(4, element)
+        if cuda.threadIdx.x < 4:
+            sums[cuda.threadIdx.x] = y[cuda.threadIdx.x]
+        cuda.syncthreads()
+        for i in range(cuda.threadIdx.x, values.size, cuda.blockDim.x):
+            d.red_add_shared(sums, i % 3, values[i])
+        cuda.syncthreads()
+        if cuda.threadIdx.x < 4:
+            y[cuda.threadIdx.x] = sums[cuda.threadIdx.x]
+
+    return kernel
+
+
+@everywhere
+@pytest.mark.parametrize("name", SHARED)
+def test_sums_in_shared_memory(name: str, run: Any) -> None:
+    """No addition is lost; others' elements stay, and integers wrap."""
+    values, y = (np.arange(90) % 7 - (name[0] in "if") * 2).astype(name), np.array([1, 2, 3, 77]).astype(name)
+    y[2] = np.iinfo(name).max if name in INTEGERS else 0.25
+    wanted = y.copy()
+    with np.errstate(over="ignore"):
+        np.add.at(wanted, np.arange(90) % 3, values)
+    run(adding(getattr(types, name)), 1, 32, values, y)
+    same(y, wanted)
+
+
+@everywhere
+def test_sums_in_shared_memory_keep_subnormals(run: Any) -> None:
+    y = np.array([1e-45, -1e-45, 0, 0], np.float32)
+    run(adding(float32), 1, 32, np.array([2e-45, 1e-45], np.float32), y)
+    same(y, np.array([1e-45 + np.float32(2e-45), 0, 0, 0], np.float32))
+
+
 # ---------------------------------------------------------------- maximum and minimum without a loop
 
 
@@ -281,6 +323,7 @@ def test_many_lanes_at_one_vector(name: str, count: int, run: Any) -> None:
 
 BAD = {
     "a float index": (lambda x: d.atomic_add(x, 0.5, 1), float32, "atomic_add: index is float64, wants an integer"),
+    "halves in shared memory": (lambda x: d.red_add_shared(x, 0, 1.0), float16, "red_add_shared: elements are float16, wants int32.*float64"),
     "a float for an integer": (lambda x: d.atomic_add(x, 0, 0.5), int64, "atomic_add: value is float64, wants an integer"),
     "small integers": (lambda x: d.atomic_max(x, 0, 1), types.int8, "atomic_max: elements are int8, wants int32, uint32, int64"),
     "booleans": (lambda x: d.red_add(x, 0, 1), types.boolean, "red_add: elements are bool"),
@@ -313,7 +356,11 @@ def test_faults(run: Any) -> None:
     def outside(x):
         d.red_max(x, 8, x[0])
 
-    for kernel, message in ((shared, "is not in global memory"), (misaligned, "not aligned to its 16-byte access"), (outside, "out of bounds")):
+    def unshared(x):
+        d.red_add_shared(x, 0, x[1])
+
+    found = (shared, "is not in global memory"), (unshared, "is not in shared memory")
+    for kernel, message in (*found, (misaligned, "not aligned to its 16-byte access"), (outside, "out of bounds")):
         with pytest.raises(MemoryFault, match=message):
             run(kernel, 1, 1, np.zeros(8, np.float32))
 
@@ -355,6 +402,16 @@ def test_instructions_without_a_result() -> None:
         return Case(kernel, (CPointer(element), CPointer(element)), [pattern], ["ATOM"], name == "float64")
 
     check_everywhere(*itertools.starmap(case, REDS))
+
+
+@pytest.mark.compile
+def test_instructions_in_shared_memory() -> None:
+    def case(name: str, pattern: str) -> Case:
+        element = getattr(types, name)
+        return Case(adding(element), (element[::1], element[::1]), [pattern], ["ATOM\\.", "ATOMG", "RED"], name == "float64")
+
+    whole = [case(name, r"ATOMS\.(ADD|POPC)") for name in ("int32", "uint32")]
+    check_everywhere(*whole, *(case(name, r"ATOMS\.(CAS|CAST)") for name in ("int64", "float32", "float64")))
 
 
 #: by architecture, of the widest form of each element

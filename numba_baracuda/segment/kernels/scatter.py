@@ -6,6 +6,7 @@ from numba import cuda
 from numba.cuda.types import float32, float64, int32, int64, uint32
 
 from ...core.dtypes import BY_NAME
+from ...device.atomics import red_add_shared
 from ...device.bits import recast
 from ...device.build import opaque
 from ...device.vector import LOAD, LOAD_STREAM
@@ -142,7 +143,7 @@ def scatter_rows(
                         place = place_of(keys, numbers, batch_ids[u]) if keeps else int32(-1)
                         if place >= 0:
                             for v in range(vector):
-                                cuda.atomic.add(shared_states, uint32(place * row_size * copies + own + v * copies), lifted[v])
+                                red_add_shared(shared_states, uint32(place * row_size * copies + own + v * copies), lifted[v])
                         else:
                             update_output(output, at, lifted, 0)
             first = opaque(first + step)
