@@ -20,8 +20,7 @@ from typing import Any
 from numba.cuda import types
 
 from ..emulator.meanings import means
-from .build import I64, VOID, address, assemble, define, element_of, number_of, ptx_statement, refuse, short
-from .vector import SHARED
+from .build import I64, SHARED, VOID, address, assemble, define, element_of, number_of, ptx_statement, refuse, short
 
 _BYTES = 16
 

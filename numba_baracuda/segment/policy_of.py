@@ -253,9 +253,12 @@ def scatter_items(update: str) -> int:
     return ScatterRows.items_per_thread * (2 if update in ("max", "min") else 1)
 
 
-def scatter_blocks(target: Target, update: str, state_bytes: int, vector: int) -> int:
-    """Resident blocks that add to ``vector`` columns a thread: as many as there are without a table of ids that crowd, if that does not spill."""
-    return 6 if update == "add" and vector == 1 and state_bytes == 4 and not _beyond(target) else 0
+def scatter_blocks(target: Target, update: str, state_bytes: int, vector: int, dims: int) -> int:
+    """Resident blocks that add to ``vector`` columns a thread, of rows of ``dims`` axes: as many as there are without a table of ids that crowd.
+
+    The compiler decides where they might spill.
+    """
+    return 6 if update == "add" and vector == dims == 1 and state_bytes == 4 and not _beyond(target) else 0
 
 
 def scatter_rows(update: str, blocks: int = 0) -> ScatterRows:

@@ -120,8 +120,8 @@ def test_where_blocks_look(rows: int, row_bytes: int, update: str, sampled: int)
 
 
 def test_resident_blocks_of_the_measured_architecture() -> None:
-    assert [scatter_blocks(CARD, "add", *of) for of in ((4, 1), (8, 1), (4, 2))] == [6, 0, 0]
-    assert scatter_blocks(CARD, "factor", 4, 1) == scatter_blocks(Target((8, 0), 108, 40 << 20), "add", 4, 1) == 0
+    assert [scatter_blocks(CARD, "add", *of) for of in ((4, 1, 1), (8, 1, 1), (4, 2, 1), (4, 1, 2))] == [6, 0, 0, 0]
+    assert scatter_blocks(CARD, "factor", 4, 1, 1) == scatter_blocks(Target((8, 0), 108, 40 << 20), "add", 4, 1, 1) == 0
     assert ScatterRows().min_blocks_per_multiprocessor == 0
 
 

@@ -56,7 +56,7 @@ def updates(
     # floats start as the bits that no value reaches (``device.RED_MAX_FILL`` and ``RED_MIN_FILL``, as signed integers)
     unreached = -1 if update == "max" else (1 << (bits - 1)) - 1
     state_bytes = BY_NAME[value.accumulator].itemsize
-    policy, size = scatter_rows(update, scatter_blocks(target, update, state_bytes, rows.vector)), descriptor.embedding_dim * state_bytes
+    policy, size = scatter_rows(update, scatter_blocks(target, update, state_bytes, rows.vector, rows.dims)), descriptor.embedding_dim * state_bytes
     made, steps, slots = passes(descriptor, layouts, target, size, pass_bytes(update, value.itemsize, descriptor.embedding_dim))
     sampled = sampled_rows(n, descriptor.row_size, update, target.multiprocessors)
     for each in made:
