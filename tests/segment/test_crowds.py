@@ -15,7 +15,7 @@ from numba_baracuda.emulator import emulator as emulation
 from numba_baracuda.emulator.memory import Pointer
 from numba_baracuda.plans.tuning import using
 from numba_baracuda.segment.kernels import count_ids, scatter_rows
-from numba_baracuda.segment.kernels.crowds import SLOTS, group_shift, slot_of, table_of
+from numba_baracuda.segment.kernels.crowds import SLOTS, sector_shift, slot_of, table_of
 from numba_baracuda.segment.policy import Crowds, ScatterRows
 from numba_baracuda.segment.policy_of import sampled_rows, scatter_blocks
 
@@ -86,8 +86,8 @@ def test_neighbours_crowd_together() -> None:
 
 
 @pytest.mark.parametrize(("size", "shift"), [(4, 3), (8, 2), (16, 1), (32, 0), (64, 0), (12, 0), (24, 0), (1, 5)])
-def test_groups_fill_a_sector(size: int, shift: int) -> None:
-    assert group_shift(size) == shift
+def test_ids_of_a_sector(size: int, shift: int) -> None:
+    assert sector_shift(size) == shift
 
 
 def test_slots_differ_between_blocks() -> None:

@@ -195,14 +195,14 @@ KNOWN: dict[str, dict[str, str]] = {
         "count_ids.count_ids: guard: found > 0 in if keys[slot] >= 0 and found > 0:": "saves an update that adds 0",
     },
     "segment/crowds": {
-        "table_of.find: guard: groups[u] >= 0 in if groups[u] >= 0 and cuda.atomic.add(numbers, slot_of(groups[u]), int32(1)) == least_rows - 1:":
+        "table_of.find: guard: sectors[u] >= 0 in if sectors[u] >= 0 and cuda.atomic.add(numbers, slot_of(sectors[u]), int32(1)) == least_rows - 1:":
             "counts rows that are not for the table in a slot, which gets no ids by them",
-        "table_of.find: guard: groups[u] >= 0 in if groups[u] >= 0 and keys[slot_of(groups[u])] == groups[u]:":
+        "table_of.find: guard: sectors[u] >= 0 in if sectors[u] >= 0 and keys[slot_of(sectors[u])] == sectors[u]:":
             "numbers a slot without ids, too",
-        "table_of.find: guard: groups[u] >= 0 in found |= groups[u] >= 0 and keys[slot] == groups[u] and (numbers[slot] >> 16 >= least_rows)":
+        "table_of.find: guard: sectors[u] >= 0 in found |= sectors[u] >= 0 and keys[slot] == sectors[u] and (numbers[slot] >> 16 >= least_rows)":
             "makes tables of fewer ids, which gives the same",
         "table_of.find: guard: numbers[slot] >> 16 >= least_rows in "
-        "found |= groups[u] >= 0 and keys[slot] == groups[u] and (numbers[slot] >> 16 >= least_rows)":
+        "found |= sectors[u] >= 0 and keys[slot] == sectors[u] and (numbers[slot] >> 16 >= least_rows)":
             "makes tables of fewer ids, which gives the same",
     },
     "segment/fold": {

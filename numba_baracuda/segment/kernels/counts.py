@@ -12,7 +12,7 @@ from ...runtime.parameters import Ptr
 from ..policy import CountFewIds, PerId
 from ..tiling import THREADS, Tiling
 from .common import frequent_of_warp, last_id_of
-from .crowds import SLOTS, group_shift, table_of
+from .crowds import SLOTS, sector_shift, table_of
 
 
 @jit.kernel
@@ -28,7 +28,7 @@ def count_ids(*, index: str, count: str, guarded: bool = False, sampled: int = 0
     where it does not look; ``shares``: whether lanes share additions, or each makes its own; ``low``, ``high``: ids, the bounds of this pass.
     """
     index_type, count_type, rounds = jit.SCALARS[index], jit.SCALARS[count], PerId.counted_per_thread
-    last_id, greatest, shift = last_id_of(index), index_type.maxval, group_shift(count_type.bitwidth // 8)
+    last_id, greatest, shift = last_id_of(index), index_type.maxval, sector_shift(count_type.bitwidth // 8)
     find_crowds, place_of = table_of(index, THREADS, sampled, SLOTS, shift)
     tabled = sampled > 0
     slots = SLOTS if tabled else 1

@@ -19,7 +19,7 @@ from ..policy import Crowds, RowWise, ScatterRows
 from ..policy_of import scatter_items
 from ..tiling import THREADS, Tiling
 from .common import coded_type, frequent_of_warp, last_id_of
-from .crowds import SLOTS, group_shift, table_of
+from .crowds import SLOTS, sector_shift, table_of
 from .rows import position_of
 from .updates import lift_of, updates_of
 
@@ -66,7 +66,7 @@ def scatter_rows(
     last_id, greatest = last_id_of(index), index_type.maxval
     row_size = lanes * vector
     row_bytes = row_size * state_type.bitwidth // 8
-    shift = group_shift(row_bytes)
+    shift = sector_shift(row_bytes)
     # neighbouring lanes add to copies of a sum, where there is room for copies
     capacity = min(SLOTS, max(1, Crowds.sums_bytes // (row_bytes << shift)))
     copies = 1 << (Crowds.sums_bytes // (capacity * (row_bytes << shift))).bit_length() - 1
