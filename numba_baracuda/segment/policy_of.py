@@ -244,8 +244,8 @@ def sampled_rows(rows: int, row_bytes: int, update: str, multiprocessors: int) -
     policy = tuned(Crowds())
     if update in ("max", "min") or row_bytes > policy.max_row_bytes or rows * row_bytes < policy.min_input_bytes:
         return 0
-    share = int(policy.sample_share * rows / (ScatterRows.grid_blocks_per_multiprocessor * multiprocessors * THREADS))
-    return min(policy.most_sampled, max(2, 1 << max(share, 1).bit_length() - 1))
+    enough = policy.rows_for_each * ScatterRows.grid_blocks_per_multiprocessor * multiprocessors * THREADS
+    return next((sampled for sampled in (8, 4) if sampled <= policy.most_sampled and rows >= sampled * enough), 2)
 
 
 def scatter_items(update: str) -> int:

@@ -221,7 +221,7 @@ class Crowds(Policy):
     """Ids that crowd, whose sums or counts blocks of ``scatter_rows`` and ``count_ids`` keep in shared memory until they end."""
 
     most_sampled: int = chosen(8, 2, 4, 8)  #: rows of a thread, at most, among which a block looks for such ids
-    sample_share: float = 0.125  #: share of a block's rows that these are at most, but two for each thread are always few
+    rows_for_each: int = 8  #: rows of a thread for each of these, if there are more than two
     threads_for_each: int = fixed(8)  #: where fewer than one of so many threads has found a row of such an id, the block does without
     sums_bytes: int = fixed(16 << 10)  #: shared memory of a block's sums
     min_input_bytes: int = 4 << 20  #: of fewer bytes of rows a block has few, and would look for long

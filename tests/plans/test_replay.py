@@ -265,6 +265,16 @@ def test_after_some_calls_nothing_is_new(emulator: Kind, name: str, options: dic
     assert watch.exact <= 10 and 1 <= len(known) <= 10
 
 
+@pytest.mark.parametrize("stem", ["sum", "mean", "logsumexp"])
+def test_few_programs_serve_atomics(emulator: Kind, stem: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of enough rows that blocks look for ids that crowd."""
+    draw, watch = random.Random(0), Watch(monkeypatch, "large")
+    for _ in range(1000):
+        watch.bound(wide_call(draw, f"unsorted_segment_{stem}", {"deterministic": False}))
+    assert watch.exact <= 16 and not list(watch.untraceable())
+    assert [spec for spec in specs() if spec.kernel == "scatter_rows" and dict(spec.constants)["sampled"]]
+
+
 def test_programs_that_serve_more_calls_come_first(emulator: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
     draw, watch = random.Random(0), Watch(monkeypatch, "large")
     for _ in range(600):

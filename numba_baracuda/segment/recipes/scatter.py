@@ -105,7 +105,8 @@ def scatter(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], t
     if counted:
         counts, more, room = count(op, descriptor, layouts, target)
         steps += more
-        slots = list(dict.fromkeys([*slots, *room]))  # both may have those of passes
+        named = {slot.name for slot in slots}  # both may have those of passes
+        slots += [slot for slot in room if slot.name not in named]
     if counted or floats or not in_output:
         steps.append(finish(op, descriptor, ends, (target_name, accumulator), "output", update if floats else "", counts))
     return fresh_first(steps, slots)
