@@ -23,6 +23,12 @@ if TYPE_CHECKING:
 ONCE, BY_RANGE = Slot("once", "i32", 4), Slot("by_range", "i32", 4)  #: guards of one pass, and of one for each range of segments
 
 
+def merged(slots: list[Slot], more: list[Slot]) -> list[Slot]:
+    """The slots of both, and only once those of passes, which both may have. They are told apart by name, since sizes have no hash in a trace."""
+    named = {slot.name for slot in slots}
+    return [*slots, *[slot for slot in more if slot.name not in named]]
+
+
 @dataclass(frozen=True)
 class Pass:
     """An update of the segments from ``low`` to ``high``, which kernels make unless ``guard`` names a word that is 0."""

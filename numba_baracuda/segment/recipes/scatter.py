@@ -15,7 +15,7 @@ from ..policy_of import pass_bytes, sampled_rows, scatter_blocks, scatter_rows
 from ..tiling import reciprocal_of
 from .common import Rows, check_slots, checks, fill_rows, ids_step, kernel_spec, only_checks, over_rows, scratch
 from .counts import count
-from .passes import passes
+from .passes import merged, passes
 
 if TYPE_CHECKING:
     from ..descriptor import SegmentDescriptor
@@ -105,8 +105,7 @@ def scatter(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], t
     if counted:
         counts, more, room = count(op, descriptor, layouts, target)
         steps += more
-        named = {slot.name for slot in slots}  # both may have those of passes
-        slots += [slot for slot in room if slot.name not in named]
+        slots = merged(slots, room)
     if counted or floats or not in_output:
         steps.append(finish(op, descriptor, ends, (target_name, accumulator), "output", update if floats else "", counts))
     return fresh_first(steps, slots)
