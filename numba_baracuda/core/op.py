@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .axes import c_strides
+from .axes import c_strides, ceil_div
 from .dtypes import BY_NAME
 from .spec import KernelSpec
 from .vocabulary import Named, OpCategory
 
 #: a pointer parameter that the kernel does not use
 NULL = ""
+LINE_BYTES = 128  #: of the caches
 #: the most bytes of a slot that is fresh
 FRESH_BYTES = 4 << 20
 #: most axes an operand may have
@@ -55,8 +56,8 @@ class Slot:
 
     @property
     def nbytes(self) -> int:
-        """Bytes, rounded up so that the next slot is aligned."""
-        return -(-self.count * BY_NAME[self.element].itemsize // 16) * 16
+        """Bytes, rounded up so that the next slot begins with a line of the caches: rows of 32 bytes are then in one sector each."""
+        return ceil_div(self.count * BY_NAME[self.element].itemsize, LINE_BYTES) * LINE_BYTES
 
 
 @dataclass(frozen=True)

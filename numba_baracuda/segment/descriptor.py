@@ -102,6 +102,11 @@ class SegmentDescriptor(Described):
         """Bytes of a row of values."""
         return self.embedding_dim * BY_NAME[self.element].itemsize
 
+    @property
+    def finds_first_at_once(self) -> bool:
+        """Whether one atomic finds an extreme and the first row that has it: a word of 64 bits holds both."""
+        return BY_NAME[BY_NAME[self.element].accumulator].itemsize == 4
+
     def monoid(self, op: Op) -> KernelMonoid:
         """The monoid of the op."""
         return monoid_of(op.traits["narrow"].get(self.element, op.traits["monoid"]))

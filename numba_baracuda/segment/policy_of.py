@@ -9,6 +9,7 @@ from ..core.axes import ceil_div
 from ..core.dtypes import BY_NAME
 from ..core.op import Target
 from ..core.policy import tuned
+from .first_rows import EXTREMES, FIRST
 from .policy import (
     BroadcastFlat,
     BroadcastToRows,
@@ -242,23 +243,24 @@ def pass_bytes(update: str, itemsize: int, columns: int) -> int:
 def sampled_rows(rows: int, row_bytes: int, update: str, multiprocessors: int) -> int:
     """Rows of a thread among which blocks that add rows of so many bytes, or count ids of so many, look for ids that crowd; 0 for none."""
     policy = tuned(Crowds())
-    if update in ("max", "min") or row_bytes > policy.max_row_bytes or rows * row_bytes < policy.min_input_bytes:
+    if update in EXTREMES or row_bytes > policy.max_row_bytes or rows * row_bytes < policy.min_input_bytes:
         return 0
     enough = policy.rows_for_each * ScatterRows.grid_blocks_per_multiprocessor * multiprocessors * THREADS
     return next((sampled for sampled in (8, 4) if sampled <= policy.most_sampled and rows >= sampled * enough), 2)
 
 
 def scatter_items(update: str) -> int:
-    """Rows that a thread has in flight: more for max and min, of whose rows of one segment only one is an update."""
-    return ScatterRows.items_per_thread * (2 if update in ("max", "min") else 1)
+    """Rows that a thread has in flight: more for extremes, of whose rows of one segment only one is an update."""
+    return ScatterRows.items_per_thread * (2 if update in EXTREMES else 1)
 
 
 def scatter_blocks(target: Target, update: str, state_bytes: int, vector: int, dims: int) -> int:
-    """Resident blocks that add to ``vector`` columns a thread, of rows of ``dims`` axes: as many as there are without a table of ids that crowd.
-
-    The compiler decides where they might spill.
+    """Resident blocks that update ``vector`` columns a thread, of rows of ``dims`` axes: as many as there are without a table of ids that crowd, and
+    more than there would be of single candidates. The compiler decides where they might spill.
     """
-    return 6 if update == "add" and vector == dims == 1 and state_bytes == 4 and not _beyond(target) else 0
+    if vector > 1 or dims > 1 or _beyond(target):
+        return 0
+    return 5 if update in FIRST else 6 if update == "add" and state_bytes == 4 else 0
 
 
 def scatter_rows(update: str, blocks: int = 0) -> ScatterRows:

@@ -139,13 +139,15 @@ def gradient_atomics(op: Op, descriptor: SegmentDescriptor) -> float:
 
 
 def first(op: Op, descriptor: SegmentDescriptor) -> float:
-    """Of atomics that find the extremes, and of others that find their positions: about as long again."""
-    return tuned(Times()).launches + _MICROSECONDS * 2 * _updates(descriptor, True)
+    """Of atomics that find the extremes with their positions, or, after those that find extremes of 64 bits, their positions: about as long again."""
+    at_once = descriptor.finds_first_at_once
+    found = _updates(descriptor, True, 2) if at_once else 2 * _updates(descriptor, True)
+    return tuned(Times()).launches + _MICROSECONDS * found
 
 
-def _updates(descriptor: SegmentDescriptor, extreme: bool) -> float:
-    """Picoseconds of atomics that find extremes or add, and of what comes before and after them."""
-    times, columns, state = tuned(Times()), descriptor.embedding_dim, _state_bytes(descriptor)
+def _updates(descriptor: SegmentDescriptor, extreme: bool, words: int = 1) -> float:
+    """Picoseconds of atomics that find extremes or add, and of what comes before and after them. States have so many ``words`` of the accumulator."""
+    times, columns, state = tuned(Times()), descriptor.embedding_dim, words * _state_bytes(descriptor)
     results, wide = descriptor.num_segments * state, not extreme and BY_NAME[descriptor.element].accumulator == "f64"
     most = pass_bytes("max" if extreme else "add", BY_NAME[descriptor.element].itemsize, columns)
     number = passes(descriptor.num_segments, state, most, Target.l2_bytes)

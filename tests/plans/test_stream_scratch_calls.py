@@ -12,7 +12,7 @@ from samples import name_of
 
 import numba_baracuda as nb
 from numba_baracuda.arrays import allocation, arrays, stream_scratch
-from numba_baracuda.core.op import FRESH_BYTES, Clear, Launch, Op, Recipe, Target, contiguous
+from numba_baracuda.core.op import FRESH_BYTES, LINE_BYTES, Clear, Launch, Op, Recipe, Target, contiguous
 from numba_baracuda.plans import first, frames
 from numba_baracuda.plans.bound import BoundCall
 from numba_baracuda.runtime import driver, jit
@@ -71,7 +71,7 @@ def small_sum(card: Card) -> tuple[frames.Bound, list[Any], list[int]]:
 def test_a_call_of_one_launch_works_in_the_memory_of_its_stream(card: Card) -> None:
     bound, views, pointers = small_sum(card)
     bound.run(9, [*pointers], views, None)
-    arrivals, partials = BASE, BASE + stream_scratch.TAKEN_BYTES + 16
+    arrivals, partials = BASE, BASE + stream_scratch.TAKEN_BYTES + LINE_BYTES
     assert card.queued == [("Kernel", 9, [*pointers, arrivals, partials, 0])] and card.taken == 0 and not card.dropped
     assert not card.lock.locked()
 
@@ -87,14 +87,14 @@ def test_without_such_memory_the_counters_are_cleared(card: Card) -> None:
     card.memory = None
     bound, views, pointers = small_sum(card)
     bound.run(9, [*pointers], views, None)
-    assert card.queued == [(kind, 9, [*pointers, POOL, POOL + 16, 0]) for kind in ("Clear", "Kernel")]
+    assert card.queued == [(kind, 9, [*pointers, POOL, POOL + LINE_BYTES, 0]) for kind in ("Clear", "Kernel")]
     assert card.taken == bound.workspace
 
 
 def test_a_given_workspace_is_used_and_cleared(card: Card) -> None:
     bound, views, pointers = small_sum(card)
     bound.run(9, [*pointers], views, SimpleNamespace(ptr=5 << 20))
-    assert card.queued == [(kind, 9, [*pointers, 5 << 20, (5 << 20) + 16, 0]) for kind in ("Clear", "Kernel")] and card.taken == 0
+    assert card.queued == [(kind, 9, [*pointers, 5 << 20, (5 << 20) + LINE_BYTES, 0]) for kind in ("Clear", "Kernel")] and card.taken == 0
 
 
 def test_a_bound_call_has_scratch_of_its_own(card: Card) -> None:
@@ -110,7 +110,7 @@ def test_a_call_works_in_the_memory_of_its_own_stream(card: Card) -> None:
     for base in (BASE, 2 * BASE, 2 * BASE, BASE):
         card.memory = stream_scratch.Memory(base)
         bound.run(9, [*pointers], views, None)
-        assert card.queued.pop() == ("Kernel", 9, [*pointers, base, base + stream_scratch.TAKEN_BYTES + 16, 0]) and not card.queued
+        assert card.queued.pop() == ("Kernel", 9, [*pointers, base, base + stream_scratch.TAKEN_BYTES + LINE_BYTES, 0]) and not card.queued
 
 
 def test_memory_whose_zeros_could_not_be_renewed_is_dropped(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,27 +18,32 @@ from numba_baracuda.segment.policy import Times
 from numba_baracuda.segment.recipes import unfit_for_atomics
 
 ELEMENTS = ("f32", "f16", "f64", "i32", "i64")
-ROWS, SEGMENTS = 1100, 520
+ROWS, SEGMENTS, FEW = 1100, 520, 6
 #: element types by columns: of vectors, of single elements and of one column
 CASES = [*((element, 8) for element in ELEMENTS), ("f32", 1), ("f16", 3)]
 
 
-def problem(element: str, columns: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Few distinct values, so that most segments have ties; zeros of both signs, NaN, infinities; ids in no order, some out of range."""
-    rng = np.random.default_rng(seed)
+def problem(element: str, columns: int, segments: int = SEGMENTS) -> tuple[np.ndarray, np.ndarray]:
+    """Few distinct values, so that most segments have ties; zeros of both signs, NaN, infinities, or the ends of the range; ids in no order, some
+    out of range.
+    """
+    rng = np.random.default_rng(0)
     x = rng.integers(-2, 3, (ROWS, columns)).astype(numpy_dtype(element))
+    if x.dtype.kind == "i":
+        x[rng.random(x.shape) < 0.2] = np.iinfo(x.dtype).min
+        x[rng.random(x.shape) < 0.2] = np.iinfo(x.dtype).max
     if x.dtype.kind == "f":
         x[rng.random(x.shape) < 0.05] = np.nan
         x[rng.random(x.shape) < 0.05] = -0.0
         x[rng.random(x.shape) < 0.2] = -np.inf
         x[rng.random(x.shape) < 0.05] = np.inf
-    return x, rng.integers(-3, SEGMENTS + 3, ROWS).astype(np.int32)
+    return x, rng.integers(-3, segments + 3, ROWS).astype(np.int32)
 
 
-def expected(op: str, x: np.ndarray, ids: np.ndarray, empty: int) -> np.ndarray:
+def expected(op: str, x: np.ndarray, ids: np.ndarray, empty: int, segments: int = SEGMENTS) -> np.ndarray:
     """The first row of each segment and column, where NaN is the greatest and the least."""
-    found = np.full((SEGMENTS, x.shape[1]), empty, np.int64)
-    for segment in range(SEGMENTS):
+    found = np.full((segments, x.shape[1]), empty, np.int64)
+    for segment in range(segments):
         rows = np.flatnonzero(ids == segment)
         if len(rows):  # NumPy's argmax and argmin are the first, and NaN wins
             found[segment] = rows[(np.argmax if op.endswith("max") else np.argmin)(x[rows], 0)]
@@ -60,13 +65,15 @@ def test_positions(kind: Kind, op: str, element: str, columns: int, name: str) -
 
 
 @pytest.mark.parametrize(("element", "columns"), [each for each in CASES if each[0].startswith("f")])
+@pytest.mark.parametrize("segments", [SEGMENTS, FEW])
 @pytest.mark.parametrize("op", ["max", "min"])
-def test_gradients(kind: Kind, op: str, element: str, columns: int) -> None:
-    table, sample = OPS[f"unsorted_segment_{op}_backward"], Sample("first", ROWS, (columns,), SEGMENTS, element=element)
-    x, ids = problem(element, columns)
-    given = np.random.default_rng(1).integers(1, 9, (SEGMENTS, columns)).astype(x.dtype)
+def test_gradients(kind: Kind, op: str, segments: int, element: str, columns: int) -> None:
+    """By a fold and by atomics, broadcast to rows, or stored at few of them over zeros."""
+    table, sample = OPS[f"unsorted_segment_{op}_backward"], Sample("first", ROWS, (columns,), segments, element=element)
+    x, ids = problem(element, columns, segments)
+    given = np.random.default_rng(1).integers(1, 9, (segments, columns)).astype(x.dtype)
     wanted = np.zeros_like(x)
-    first = expected(op, x, ids, -1)
+    first = expected(op, x, ids, -1, segments)
     for segment, column in np.argwhere(first >= 0):
         wanted[first[segment, column], column] = given[segment, column]
     for row in (0.0, 1e12):

@@ -479,6 +479,10 @@ for element in ("f32", "f16", "i64"):
             "atomic_first",
             Sample(f"af{which}", 300, (3,), 70, samples.outside, element),
         )
+for columns, rows, element in ((4, 200, "f32"), (8, 120, "f16"), (2, 140, "i32"), (37, 60, "bf16")):
+    for name, ids in (("", samples.outside), (", a crowd", samples.around_a_long_one)):
+        sample = Sample(f"firsts {columns}", rows, (columns,), 7, ids, element)
+        fold(f"atomic first max of {columns} columns of {element}{name}", "unsorted_segment_argmax", "atomic_first", sample)
 fold("atomic first max, chunks", "unsorted_segment_argmax", "atomic_first", Sample("ag", 12, (271,), 7, samples.outside))
 fold("atomic sum, chunks", "unsorted_segment_sum", "atomic", Sample("x", 12, (270,), 7, samples.outside))
 PASSES = (
@@ -492,7 +496,7 @@ for what, stem, variant, columns in PASSES:
             f"unsorted_segment_{stem}",
             variant,
             Sample(f"ps{len(CASES)}", 300, (columns,), 70, ids),
-            share=0.012 * columns,
+            share=0.05 if variant == "atomic_first" else 0.012 * columns,
         )
 for stem, variant, element in (("sum", "atomic", "f32"), ("max", "atomic_exact", "f16"), ("sum", "atomic_exact", "i32")):
     for columns, rows in ((37, 230), (270, 70)):

@@ -15,6 +15,7 @@ from ...kernels.elements import strided_offset_of
 from ...kernels.factors import product_of_sums, scale_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr
+from ..first_rows import FIRST
 from ..policy import Crowds, RowWise, ScatterRows
 from ..policy_of import scatter_items
 from ..tiling import THREADS, Tiling
@@ -24,7 +25,7 @@ from .rows import position_of
 from .updates import lift_of, updates_of
 
 #: the monoid of each update
-MONOIDS = {"add": "sum", "max": "max", "min": "min", "factor": "sum"}
+MONOIDS = {"add": "sum", "max": "max", "min": "min", "factor": "sum"} | dict.fromkeys(FIRST, "max")
 
 
 @jit.kernel
@@ -42,21 +43,23 @@ def scatter_rows(
 
     Constants and parameters as :mod:`.` lists them, and
 
-    * ``update``: add, max or min; or factor, which makes the sums of :mod:`~...kernels.factors`
+    * ``update``: add, max or min; first_max or first_min, which find the greatest of :mod:`.candidates`; or factor, which makes the sums of
+      :mod:`~...kernels.factors`
     * ``about``: the name of a monoid, whose terms about the pivot of segment and column are added, or ""; ``pivots`` [segments, columns]: these, of
       the accumulator's type, contiguous, encoded as in ``device.red_max``; any address where ``about`` is ""
     * ``pairs``: the name of a monoid whose states of the elements of ``input`` and ``other`` are added, or ""; ``other`` [rows, columns], with
       ``other_row`` and ``other_strides`` as those of ``input``: any address where ``pairs`` is ""
-    * ``sampled``: rows of a thread among which a block looks for ids that crowd; 0, as for max and min, where it does not look
+    * ``sampled``: rows of a thread among which a block looks for ids that crowd; 0, as for extremes, where it does not look
     * ``items_per_thread``: 0 stands for the 2 or 4 rows of the tuning policy
-    * ``output`` [segments, columns]: of the accumulator's type, floats for max and min encoded as in ``device.red_max``; [segments, columns, 2] of
-      factors
+    * ``output`` [segments, columns]: of the accumulator's type, floats for max and min encoded as in ``device.red_max``; words of candidates;
+      [segments, columns, 2] of factors
     * ``low``, ``high``: ids, the bounds of this pass; ``crowd``: how many of 32 rows make one
     """
     element, index_type, factors = jit.SCALARS[value], jit.SCALARS[index], update == "factor"
-    state = "i64" if factors else BY_NAME[value].accumulator
+    state = "i64" if factors or update in FIRST else BY_NAME[value].accumulator
     state_type, load, offset_of = jit.SCALARS[state], LOAD_STREAM[vector], strided_offset_of(dims)
-    update_output, lift = updates_of(update, state, vector), lift_of(update, value, vector, about, pairs)
+    lift = lift_of(update, value, vector, about, pairs)
+    update_output = updates_of(MONOIDS[update] if update in FIRST else update, state, vector)
     paired, pivoted, coded, load_pivots = pairs != "", about != "", coded_type(value), LOAD[vector if about else 1]
     monoid = typed_monoid(MONOIDS[update], state)
     combine, identity = jit.device(monoid.combine), monoid.identity[0]
@@ -135,7 +138,7 @@ def scatter_rows(
             for u in range(items):
                 if least <= batch_ids[u] <= last:
                     at = int64(batch_ids[u]) * output_row + output_offset
-                    lift(lifted, batch, others, u * vector, output, at, scale, batch_pivots)
+                    lift(lifted, batch, others, u * vector, first + u * groups, output, at, scale, batch_pivots)
                     if crowded and batch_ids[u] == frequent:
                         for v in range(vector):
                             states[v] = state_type(combine(states[v], lifted[v]))

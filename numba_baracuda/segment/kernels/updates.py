@@ -13,14 +13,16 @@ from ...kernels.batch import typed_monoid
 from ...kernels.elements import accumulator_type, conversions_of
 from ...kernels.factors import add_tally, word_of
 from ...runtime import jit
+from ..first_rows import FIRST
+from .candidates import candidate_of
 
 
 @functools.cache
 def updates_of(update: str, value: str, vector: int) -> Any:
     """``change(output, at, batch, first)`` updates ``vector`` elements of the output, which is of the accumulator's type, each by one atomic.
 
-    "factor" takes words, and adds each to the first of two sums. Sums of float32 go by as many elements as one vectorized atomic takes. For max and
-    min the lane loads the element first, or what it was, and updates it only where that may change something: most do not.
+    "factor" takes words, and adds each to the first of two sums. Sums of float32 go by as many elements as one vectorized atomic takes. For extremes
+    the lane loads the element first, or what it was, and updates it only where that may change something: most do not.
     """
     wide, widen = accumulator_type(value), conversions_of(value)[0]
     if update == "add":
@@ -87,23 +89,27 @@ def updates_of(update: str, value: str, vector: int) -> Any:
 
 @functools.cache
 def lift_of(update: str, value: str, vector: int, about: str = "", pairs: str = "") -> Any:
-    """``lift(states, batch, others, first, output, at, scale, pivots)`` sets ``vector`` states to what the elements of a batch add to the output at
-    ``at``.
+    """``lift(states, batch, others, first, row, output, at, scale, pivots)`` sets ``vector`` states to what the elements of a batch, which are those
+    of row ``row``, add to the output at ``at``.
 
-    Factors that are 0, infinite or NaN are counted there at once. Where ``about`` names a monoid, elements become its terms about ``pivots[first]``
-    and the next; where ``pairs`` does, what it makes of an element and of the one in ``others``.
+    Factors that are 0, infinite or NaN are counted there at once. Candidates for a first extreme become words with their row. Where ``about`` names a
+    monoid, elements become its terms about ``pivots[first]`` and the next; where ``pairs`` does, what it makes of an element and of the one in
+    ``others``.
     """
     (widen, _), wide, factors, pivoted = conversions_of(value), accumulator_type(value), update == "factor", about != ""
     terms = jit.device(typed_monoid(about, value).pivot_terms) if pivoted else widen
     paired, of_pair = pairs != "", jit.device(typed_monoid(pairs, value).lift) if pairs else widen
+    located, candidate = update in FIRST, candidate_of(update, wide) if update in FIRST else widen
 
     @jit.device
-    def lift(states: Any, batch: Any, others: Any, first: Any, output: Any, at: Any, scale: Any, pivots: Any) -> None:
+    def lift(states: Any, batch: Any, others: Any, first: Any, row: Any, output: Any, at: Any, scale: Any, pivots: Any) -> None:
         for v in range(vector):
             x = widen(batch[first + v])
             if factors:
                 add_tally(output, at + v, x)
                 states[v] = word_of(x, scale)
+            elif located:
+                states[v] = candidate(x, row)
             elif pivoted:
                 states[v] = terms(x, red_max_value(pivots[first + v], wide(0)), wide(1))[0]
             elif paired:

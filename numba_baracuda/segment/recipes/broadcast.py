@@ -12,6 +12,7 @@ from ...core.dtypes import BY_NAME
 from ...core.op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Step, Target, fresh_first
 from ...core.policy import constants, tuned
 from ...core.sizes import plain
+from ...core.spec import Bits
 from .. import policy, policy_of, times
 from ..flat_tiling import broadcast_tile, flat_launch, rows_met, runs_launch, runs_tile
 from ..tiling import Tiling, reciprocal_of
@@ -24,7 +25,7 @@ from .fused import LONG, fold_and_broadcast
 from .order import Order, as_given, order_of, order_to_gather
 from .scatter import sums
 from .small import fold_alone, together
-from .winners import clear_elements, scatter_to_winners, scatters
+from .winners import clear_elements, few_win, scatter_to_winners, scatters
 
 if TYPE_CHECKING:
     from ..descriptor import SegmentDescriptor
@@ -82,7 +83,9 @@ def broadcast(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout],
     if folds and (at_once := fold_and_broadcast(op, descriptor, layouts, target, gradient, order, output)):
         steps, slots, guard = [*steps, *at_once], [*slots, LONG], LONG.name
     if by_atomics:
-        more, room = positions(descriptor, layouts, target, gradient.fold, "folded", value.accumulator)
+        more, room = _positions(descriptor, layouts, target, gradient.fold)
+        to_winners = few_win(descriptor, layouts, gradient, descriptor.index)
+        more += [clear_elements(descriptor, output)] if to_winners else []
     elif by_sums:
         more, room = sums(descriptor, layouts, target, gradient, "folded")
     elif by_factors:
@@ -124,6 +127,14 @@ def _pair(descriptor: SegmentDescriptor, gradient: Gradient, columns: int) -> La
     return Launch(kernel_spec("pair_rows", value=descriptor.element), Tiling.of_ids(extent).launch, arguments)
 
 
+def _positions(descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target, monoid: str) -> tuple[list[Step], list[Slot]]:
+    """Positions by atomics, in the bits of numbers of the accumulator's type, as a fold makes them."""
+    state, size = BY_NAME[descriptor.element].accumulator, descriptor.num_segments * descriptor.embedding_dim
+    position, like = f"i{8 * BY_NAME[state].itemsize}", scratch(descriptor, layouts["input"])
+    steps, slots = positions(descriptor, layouts, target, monoid, Bits("folded"), position, replace(like, element=position), -1)
+    return steps, [*slots, Slot("folded", state, size)]
+
+
 def _fold(
     descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target, gradient: Gradient, order: Order, last: Order, output: str,
     guard: str,
@@ -143,7 +154,7 @@ def _fold(
         monoid, order, first, "folded", (layouts[first], state_layout), (others[0], layouts[others[0]]) if others else None, guard, fills=False,
         input_positions=monoid.uses_positions and last is not order,
     )  # fmt: skip
-    to_winners = scatters(descriptor, layouts, gradient, fold, last is not order or order.row_index != "")
+    to_winners = scatters(descriptor, layouts, gradient, fold, last is not order or order.row_index == "")
     if to_winners:
         steps.append(Clear("folded", 0xFF))
         if narrow_plan(descriptor, fold) is not None:

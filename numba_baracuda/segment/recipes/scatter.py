@@ -46,23 +46,23 @@ def updates(
 ) -> tuple[list[Step], list[Slot]]:  # fmt: skip
     """In each pass the values that segments start with, which are still in L2 when the atomics begin, and the atomics; and the slots of the passes.
 
+    The destination is of the accumulator's type, unless its layout names another.
     Where ``about`` names a monoid, they add its terms about the ``pivots``; where ``pairs`` does, its states of the two ``operands``.
     """
-    n, value = descriptor.num_inputs, BY_NAME[descriptor.element]
-    floats, bits = _floats(descriptor, update), 8 * BY_NAME[value.accumulator].itemsize
+    n, value, state = descriptor.num_inputs, BY_NAME[descriptor.element], destination.element or BY_NAME[descriptor.element].accumulator
+    floats, state_bytes = _floats(descriptor, update), BY_NAME[state].itemsize
     first, other = layouts[operands[0]], layouts[operands[-1]]
-    rows, out = Rows(descriptor, first, other, destination), Rows(descriptor, destination).within(value.accumulator)
-    rows = rows.within(value.accumulator) if about else rows
+    rows, out = Rows(descriptor, first, other, destination), Rows(descriptor, destination).within(state)
+    rows = rows.within(value.accumulator) if about or destination.element else rows
     # floats start as the bits that no value reaches (``device.RED_MAX_FILL`` and ``RED_MIN_FILL``, as signed integers)
-    unreached = -1 if update == "max" else (1 << (bits - 1)) - 1
-    state_bytes = BY_NAME[value.accumulator].itemsize
+    unreached = -1 if update == "max" else (1 << (8 * state_bytes - 1)) - 1
     policy, size = scatter_rows(update, scatter_blocks(target, update, state_bytes, rows.vector, rows.dims)), descriptor.embedding_dim * state_bytes
     made, steps, slots = passes(descriptor, layouts, target, size, pass_bytes(update, value.itemsize, descriptor.embedding_dim))
     sampled = sampled_rows(n, descriptor.row_size, update, target.multiprocessors)
     for each in made:
         common: dict[str, Any] = {"guard": each.guard, "output": name, "low": each.low}
         filled = common | {"output": Bits(name) if floats else name, "fill": unreached if floats else start}
-        kind = f"i{bits}" if floats else value.accumulator
+        kind = f"i{8 * state_bytes}" if floats else state
         steps.append(fill_rows(out, each.high - each.low, filled, kind, each.guarded))
         given = common | {
             "input": operands[0], "other": operands[-1], "ids": "segment_ids", "pivots": pivots, "high": each.high, "crowd": policy.crowd_rows,

@@ -17,21 +17,25 @@ if TYPE_CHECKING:
     from ..descriptor import SegmentDescriptor
 
 
-def scatters(descriptor: SegmentDescriptor, layouts: dict[str, Layout], gradient: Gradient, fold: SegmentFold, permuted: bool) -> bool:
+def few_win(descriptor: SegmentDescriptor, layouts: dict[str, Layout], gradient: Gradient, index: str) -> bool:
     """Whether the gradient is stored only at the few rows that get one, over zeros, so that ids and results are not read again for each row.
 
     A store at a winner takes what it takes to move ``winner_bytes``. It saves the ids, and of halves, which are broadcast more slowly than zeros are
-    stored, a part of each row. Rows in another order than that of the input are single elements.
+    stored, a part of each row.
     """
     plan, columns, value = tuned(BroadcastToRows()), descriptor.embedding_dim, BY_NAME[descriptor.element]
-    saved = BY_NAME[fold.order.index].itemsize + (descriptor.row_size // plan.halves_saved if value.itemsize == 2 else 0)
+    saved = BY_NAME[index].itemsize + (descriptor.row_size // plan.halves_saved if value.itemsize == 2 else 0)
     few = descriptor.num_inputs * saved >= plan.winner_bytes * columns * descriptor.num_segments
     if not (gradient.uses_positions and few and Rows(descriptor, layouts["d_input"]).is_contiguous(0)):
         return False
-    if columns == 1:
-        return narrow_plan(descriptor, fold) is not None
-    source = Rows(descriptor, layouts["d_output"])
-    return not (permuted or fold.guarded) and source.strides[0] == (1,)
+    return columns == 1 or Rows(descriptor, layouts["d_output"]).strides[0] == (1,)
+
+
+def scatters(descriptor: SegmentDescriptor, layouts: dict[str, Layout], gradient: Gradient, fold: SegmentFold, of_input: bool) -> bool:
+    """The same after a fold over ids in order. Its positions must be rows ``of_input``, not of the order of ids; those of single elements are."""
+    if not few_win(descriptor, layouts, gradient, fold.order.index):
+        return False
+    return narrow_plan(descriptor, fold) is not None if descriptor.embedding_dim == 1 else of_input and not fold.guarded
 
 
 def scatter_to_winners(descriptor: SegmentDescriptor, layouts: dict[str, Layout], folded: str, output: str) -> Launch:
