@@ -46,6 +46,7 @@ class Times(Policy):
     update_element: float = 1.2
     update_single: float = 0.712  #: of an element besides where a thread has one column of several
     update_wide: float = 2.8  #: of an element of float64 besides
+    candidate_element: float = 0.9  #: of an element besides that is found with its row
     update_line: float = 600.0  #: of each update of the same 128 bytes besides; computed, not fitted
     update_byte: float = 1.18  #: of the results
     pass_row: float = 1.26  #: of a pass besides the first

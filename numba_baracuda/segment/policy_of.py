@@ -256,11 +256,15 @@ def scatter_items(update: str) -> int:
 
 def scatter_blocks(target: Target, update: str, state_bytes: int, vector: int, dims: int) -> int:
     """Resident blocks that update ``vector`` columns a thread, of rows of ``dims`` axes: as many as there are without a table of ids that crowd, and
-    more than there would be of single candidates. The compiler decides where they might spill.
+    a few more than the compiler makes of extremes. It decides where they might spill.
     """
-    if vector > 1 or dims > 1 or _beyond(target):
+    if dims > 1 or _beyond(target):
         return 0
-    return 5 if update in FIRST else 6 if update == "add" and state_bytes == 4 else 0
+    if update in FIRST:
+        return {1: 5, 2: 4}.get(vector, 0)
+    if update in EXTREMES:
+        return ({1: 5, 2: 5, 4: 4} if state_bytes == 4 else {1: 4, 2: 4}).get(vector, 0)
+    return {1: 6, 2: 5, 4: 5}.get(vector, 0) if update == "add" and state_bytes == 4 else 0
 
 
 def scatter_rows(update: str, blocks: int = 0) -> ScatterRows:

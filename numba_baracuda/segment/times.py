@@ -153,6 +153,7 @@ def _updates(descriptor: SegmentDescriptor, extreme: bool, words: int = 1) -> fl
     number = passes(descriptor.num_segments, state, most, Target.l2_bytes)
     row = times.update_row + _again(number, descriptor.row_size + BY_NAME[descriptor.index].itemsize)
     single = columns > 4 and columns % 4 != 0
-    row += columns * (times.update_element + (times.update_single if single else 0) + (times.update_wide if wide else 0))
+    more = (times.update_single if single else 0) + (times.update_wide if wide else 0) + (times.candidate_element if words > 1 else 0)
+    row += columns * (times.update_element + more)
     row += times.update_line * max(state / 16, 1) / max(results / 128, 1)
-    return descriptor.num_inputs * row + results * (times.extreme_byte if extreme else times.update_byte)
+    return descriptor.num_inputs * row + results / words * (times.extreme_byte if extreme else times.update_byte)

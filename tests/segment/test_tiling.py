@@ -610,12 +610,13 @@ def test_atomics_need_a_number_of_segments_and_no_index() -> None:
     [
         ("sum", 1, 7_000_000, 1), ("sum", 1, 12_000_000, 2), ("sum", 1, 10**8, 8), ("sum", 1, 2 * 10**8, 1), ("sum", 4, 12_000_000, 7),
         ("sum", 3, 12_000_000, 5), ("sum", 16, 800_000, 2), ("sum", 16, 3_000_000, 1), ("sum", 32, 10**6, 1), ("mean", 1, 12_000_000, 2),
-        ("max", 1, 50_000_000, 4), ("max", 2, 6_000_000, 2), ("max", 4, 3_000_000, 1),
+        ("max", 1, 50_000_000, 7), ("max", 2, 6_000_000, 2), ("max", 4, 3_000_000, 2), ("max", 8, 3_000_000, 1), ("max", 3, 6_000_000, 1),
+        ("argmax", 1, 6_000_000, 2), ("argmax", 2, 12_000_000, 1), ("argmax", 2, 6_000_000, 2),
     ],
 )  # fmt: skip
 def test_passes_of_atomics(stem: str, columns: int, segments: int, passes: int) -> None:
     """Where there are several, one over all segments comes before, for crowds; together the others name every segment once."""
-    variant = "atomic_exact" if stem == "max" else "atomic"
+    variant = {"max": "atomic_exact", "argmax": "atomic_first"}.get(stem, "atomic")
     made: list[Any] = _launches(f"unsorted_segment_{stem}", columns, segments=segments, variant=variant)
     for kernel in ("scatter_rows", *(["count_ids"] if stem == "mean" else [])):
         found = [[each.arguments[name] for name in ("low", "high", "guard")] for each in made if each.spec.kernel == kernel]

@@ -479,7 +479,7 @@ for element in ("f32", "f16", "i64"):
             "atomic_first",
             Sample(f"af{which}", 300, (3,), 70, samples.outside, element),
         )
-for columns, rows, element in ((4, 200, "f32"), (8, 120, "f16"), (2, 140, "i32"), (37, 60, "bf16")):
+for columns, rows, element in ((4, 200, "f32"), (8, 120, "f16"), (2, 140, "i32"), (37, 60, "bf16"), (4, 140, "f64")):
     for name, ids in (("", samples.outside), (", a crowd", samples.around_a_long_one)):
         sample = Sample(f"firsts {columns}", rows, (columns,), 7, ids, element)
         fold(f"atomic first max of {columns} columns of {element}{name}", "unsorted_segment_argmax", "atomic_first", sample)

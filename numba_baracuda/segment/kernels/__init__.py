@@ -84,8 +84,8 @@ from .fold import fold_tiles
 from .fused import fold_and_broadcast_runs
 from .fused_short import fold_and_broadcast_short
 from .fused_staged import fold_and_broadcast_staged
-from .gather import gather_elements, gather_flat, gather_rows, gather_runs, pair_rows
-from .lift import lift_pairs
+from .gather import gather_elements, gather_flat, gather_rows, gather_runs
+from .lift import lift_pairs, pair_rows
 from .means import gather_means
 from .narrow import fold_narrow
 from .order import expand_offsets, first_fault, first_rows, number_rows, sort_keys

@@ -15,7 +15,7 @@ from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr
 from ..flat_tiling import flat_height, flat_ids
 from ..policy import Elements, GatherFlat, GatherRows, GatherRuns, RowWise
-from ..tiling import THREADS, Tiling, elements_launch
+from ..tiling import elements_launch
 from .common import count_of
 from .rows import ids_loader_of, position_of, rows_launch
 
@@ -276,25 +276,3 @@ def gather_elements(
         return elements_launch(rows, lane_items, threads_per_block, items_per_thread)
 
     return gather_elements, launch_config
-
-
-@jit.kernel
-def pair_rows(*, value: str) -> Any:
-    """Every ``columns`` elements of ``g``, and as many of ``y`` behind them, so that who gathers both finds them together.
-
-    Bytes: elements · 4 · value.
-
-    Parameters: ``g``, ``y`` [segments, columns of a segment], contiguous; ``output``: as many elements as both have; ``elements``: of ``g``;
-    ``columns``: elements that stay together, a row or an equal part of one.
-    """
-
-    def pair_rows(
-        g: Ptr[value], y: Ptr[value], output: Ptr[value],
-        elements: int64, columns: int64,
-    ) -> None:  # fmt: skip
-        k = int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x
-        if k < elements:
-            at = k + k // columns * columns
-            output[at], output[at + columns] = g[k], y[k]
-
-    return pair_rows, lambda elements: Tiling.of_ids(elements).launch

@@ -16,12 +16,12 @@ from ...kernels.factors import product_of_sums, scale_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr
 from ..first_rows import FIRST
-from ..policy import Crowds, RowWise, ScatterRows
+from ..policy import Crowds, PerId, RowWise, ScatterRows
 from ..policy_of import scatter_items
 from ..tiling import THREADS, Tiling
 from .common import coded_type, frequent_of_warp, last_id_of
 from .crowds import SLOTS, sector_shift, table_of
-from .rows import position_of
+from .rows import ids_loader_of, position_of
 from .updates import lift_of, updates_of
 
 #: the monoid of each update
@@ -35,11 +35,11 @@ def scatter_rows(
 ) -> Any:  # fmt: skip
     """Updates ``output[ids[r]]`` by ``input[r]`` atomically, in no fixed order; drops rows whose id is outside [low, high).
 
-    A group takes ``items_per_thread`` rows at a time and issues all loads before the first update; blocks walk the rows in a grid-stride loop. The
-    input is streamed, so that the output stays in L2. Updates of one address wait for each other. So where one id crowds the first 32 rows of a
-    block, each lane folds the block's rows of that id in registers, and the block makes one update of all of them. Where ``sampled``, sums of other
-    ids that crowd (:mod:`.crowds`) grow in shared memory until the end. Bytes: rows · (columns · value + index) read, of pairs the values of both
-    operands, and as many updated.
+    A group takes ``items_per_thread`` rows at a time and issues all loads before the first update, and before them those of the ids of its next rows;
+    blocks walk the rows in a grid-stride loop. The input is streamed, so that the output stays in L2. Updates of one address wait for each other. So
+    where one id crowds the first 32 rows of a block, each lane folds the block's rows of that id in registers, and the block makes one update of all
+    of them. Where ``sampled``, sums of other ids that crowd (:mod:`.crowds`) grow in shared memory until the end. Bytes: rows · (columns · value +
+    index) read, of pairs the values of both operands, and as many updated.
 
     Constants and parameters as :mod:`.` lists them, and
 
@@ -66,6 +66,7 @@ def scatter_rows(
     items, threads = items_per_thread or scatter_items(update), threads_per_block
     group_position = position_of(threads, lanes, vector, items, cut)
     groups, batch_size, shared_size = threads // lanes, items * vector, threads * vector
+    load_ids = ids_loader_of(index, "", items, groups)
     last_id, greatest = last_id_of(index), index_type.maxval
     row_size = lanes * vector
     row_bytes = row_size * state_type.bitwidth // 8
@@ -94,6 +95,7 @@ def scatter_rows(
         others = cuda.local.array(batch_size if paired else 1, element)
         batch_pivots = cuda.local.array(batch_size, coded)
         batch_ids = cuda.local.array(items, index_type)
+        next_ids = cuda.local.array(items, index_type)
         states = cuda.local.array(vector, state_type)
         lifted = cuda.local.array(vector, state_type)
         if guarded and guard[0] == 0:
@@ -123,16 +125,17 @@ def scatter_rows(
                     shared_states[k] = state_type(0)
                     k = int32(opaque(k + threads))
                 cuda.syncthreads()
+        input_at, other_at = first * input_row + input_offset, first * other_row + other_offset
+        load_ids(ids, ids, first, rows, ids_step, next_ids, next_ids)
         while column < columns and first < rows:
             for u in range(items):
-                row = first + u * groups
-                batch_ids[u] = ids[row * ids_step] if row < rows else index_type(-1)
+                batch_ids[u] = next_ids[u]
+            load_ids(ids, ids, first + step, rows, ids_step, next_ids, next_ids)
             for u in range(items):
-                row = first + u * groups
                 if least <= batch_ids[u] <= last:
-                    load(input, row * input_row + input_offset, batch, u * vector)
+                    load(input, input_at + u * groups * input_row, batch, u * vector)
                     if paired:
-                        load(other, row * other_row + other_offset, others, u * vector)
+                        load(other, other_at + u * groups * other_row, others, u * vector)
                     if pivoted:
                         load_pivots(recast(pivots, coded), int64(batch_ids[u]) * columns + column, batch_pivots, u * vector)
             for u in range(items):
@@ -149,7 +152,9 @@ def scatter_rows(
                                 red_add_shared(shared_states, uint32(place * row_size * copies + own + v * copies), lifted[v])
                         else:
                             update_output(output, at, lifted, 0)
-            first = opaque(first + step)
+            first, input_at = opaque(first + step), opaque(input_at + step * input_row)
+            if paired:
+                other_at = opaque(other_at + step * other_row)
         if keeps:
             cuda.syncthreads()
             place = int32(thread // lanes)
@@ -200,14 +205,19 @@ def finish_factors() -> Any:
     Parameters: ``sums`` [elements, 2]: words and tallies; ``folded`` [elements, 2]; ``guard`` as :mod:`.` lists it; ``elements``: of all segments;
     ``terms``: factors of all of them.
     """
+    tile = THREADS * PerId.counted_per_thread
 
     def finish_factors(
         sums: Ptr[int64], guard: Ptr[int32], folded: Ptr[float32],
         elements: int64, terms: int64,
     ) -> None:  # fmt: skip
-        k = int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x
-        if guard[0] != 0 and k < elements:
+        if guard[0] == 0:
+            return
+        k = int64(cuda.blockIdx.x) * tile + cuda.threadIdx.x
+        end = min(k + tile, elements)
+        while k < end:
             p, q = product_of_sums(sums[2 * k], sums[2 * k + 1], scale_of(terms))
             folded[2 * k], folded[2 * k + 1] = p, q
+            k = opaque(k + THREADS)
 
-    return finish_factors, lambda elements: Tiling.of_ids(elements).launch
+    return finish_factors, lambda elements: Tiling.of_counted(elements).launch

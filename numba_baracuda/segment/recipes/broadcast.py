@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...algebra import monoid_of
 from ...algebra.gradients import Gradient, gradient_named
-from ...core.axes import c_strides
+from ...core.axes import c_strides, ceil_div
 from ...core.dtypes import BY_NAME
 from ...core.op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Step, Target, fresh_first
 from ...core.policy import constants, tuned
@@ -123,8 +123,10 @@ def _pairs(descriptor: SegmentDescriptor, layouts: dict[str, Layout], gradient: 
 def _pair(descriptor: SegmentDescriptor, gradient: Gradient, columns: int) -> Launch:
     """Puts every ``columns`` columns of the two operands that segments have side by side."""
     (first, second), extent = gradient.segments, descriptor.num_segments * descriptor.embedding_dim
-    arguments = {"g": first, "y": second, "output": PAIRED, "elements": extent, "columns": columns}
-    return Launch(kernel_spec("pair_rows", value=descriptor.element), Tiling.of_ids(extent).launch, arguments)
+    arguments, vector = {"g": first, "y": second, "output": PAIRED, "elements": extent, "columns": columns}, BY_NAME[descriptor.element].vector
+    unit = 0 if vector % plain(columns) else plain(columns)
+    tiling = Tiling.of_ids(ceil_div(extent, vector if unit else 1))
+    return Launch(kernel_spec("pair_rows", value=descriptor.element, unit=unit), tiling.launch, arguments)
 
 
 def _positions(descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target, monoid: str) -> tuple[list[Step], list[Slot]]:

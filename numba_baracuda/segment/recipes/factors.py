@@ -44,5 +44,5 @@ def products(
     )  # fmt: skip
     elements = segments * columns
     given = {"sums": "sums", "guard": guard, "folded": name, "elements": elements, "terms": descriptor.num_inputs}
-    finish = Launch(kernel_spec("finish_factors"), Tiling.of_ids(elements).launch, given)
+    finish = Launch(kernel_spec("finish_factors"), Tiling.of_counted(elements).launch, given)
     return [fill, scatter, finish], [Slot("sums", "i64", 2 * elements), Slot(name, "f32", 2 * elements)]

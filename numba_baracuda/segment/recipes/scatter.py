@@ -53,10 +53,11 @@ def updates(
     floats, state_bytes = _floats(descriptor, update), BY_NAME[state].itemsize
     first, other = layouts[operands[0]], layouts[operands[-1]]
     rows, out = Rows(descriptor, first, other, destination), Rows(descriptor, destination).within(state)
-    rows = rows.within(value.accumulator) if about or destination.element else rows
+    rows = rows.within(value.accumulator) if about or update != "add" else rows
     # floats start as the bits that no value reaches (``device.RED_MAX_FILL`` and ``RED_MIN_FILL``, as signed integers)
     unreached = -1 if update == "max" else (1 << (8 * state_bytes - 1)) - 1
-    policy, size = scatter_rows(update, scatter_blocks(target, update, state_bytes, rows.vector, rows.dims)), descriptor.embedding_dim * state_bytes
+    blocks = 0 if about else scatter_blocks(target, update, state_bytes, rows.vector, rows.dims)
+    policy, size = scatter_rows(update, blocks), descriptor.embedding_dim * state_bytes
     made, steps, slots = passes(descriptor, layouts, target, size, pass_bytes(update, value.itemsize, descriptor.embedding_dim))
     sampled = sampled_rows(n, descriptor.row_size, update, target.multiprocessors)
     for each in made:
