@@ -381,7 +381,7 @@ def test_segments_that_a_block_holds(row_bytes: int, given_bytes: int, segments:
         ("unsorted_segment_mean_backward", 36, 1 << 14, ["count_few_ids", "finish_flat", "gather_rows"]),
         ("unsorted_segment_max_backward", 2, 1 << 14, ["fill_rows", "scatter_rows", "finish_positions", "clear_elements", "scatter_to_winners"]),
         ("unsorted_segment_max_backward", 2, 1 << 18, ["fill_rows", "scatter_rows", "finish_positions", "broadcast_flat"]),
-        ("unsorted_segment_max_backward", 97, 1 << 9, ["clear_elements", "sort_keys", "fold_tiles", "scatter_to_winners"]),
+        ("unsorted_segment_max_backward", 97, 1 << 9, ["sort_keys", "fold_tiles", "clear_elements", "scatter_to_winners"]),
         ("segment_std_backward", 17, 1 << 18, ["fold_and_broadcast_staged", "fold_staged", "broadcast_flat"]),
         ("segment_std_backward", 17, 1 << 20, ["fold_staged", "broadcast_flat"]),
         ("segment_std_backward", 36, 1 << 18, ["fold_and_broadcast_staged", "fold_staged", "broadcast_flat"]),

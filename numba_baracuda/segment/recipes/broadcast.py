@@ -25,7 +25,7 @@ from .fused import LONG, fold_and_broadcast
 from .order import Order, as_given, order_of, order_to_gather
 from .scatter import sums
 from .small import fold_alone, together
-from .winners import clear_elements, few_win, scatter_to_winners, scatters
+from .winners import few_win, scatters, store_at_winners
 
 if TYPE_CHECKING:
     from ..descriptor import SegmentDescriptor
@@ -69,7 +69,7 @@ def broadcast(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout],
     if not descriptor.num_inputs * descriptor.embedding_dim:
         return only_checks(op, descriptor, layouts)
     brought = "folded" in layouts
-    folds, to_winners = bool(gradient.fold and descriptor.num_segments and not brought), False
+    folds, winners = bool(gradient.fold and descriptor.num_segments and not brought), list[Step]()
     by_atomics = folds and gradient.uses_positions and not unfit_for_atomics(op, descriptor)
     by_atomics = by_atomics and times.first(op, descriptor) < times.permuted_fold(descriptor, heavy=True)
     by_factors = folds and not op.traits["ordered"] and factors_pay(descriptor, gradient)
@@ -84,8 +84,8 @@ def broadcast(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout],
         steps, slots, guard = [*steps, *at_once], [*slots, LONG], LONG.name
     if by_atomics:
         more, room = _positions(descriptor, layouts, target, gradient.fold)
-        to_winners = few_win(descriptor, layouts, gradient, descriptor.index)
-        more += [clear_elements(descriptor, output)] if to_winners else []
+        if few_win(descriptor, layouts, gradient, descriptor.index):
+            winners = store_at_winners(descriptor, layouts, "folded", output, cleared=False)
     elif by_sums:
         more, room = sums(descriptor, layouts, target, gradient, "folded")
     elif by_factors:
@@ -93,12 +93,12 @@ def broadcast(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout],
         made, needed = products(descriptor, layouts, target, GUARD.name, "folded")
         more, room = [*more, *made], [*room, *needed]
     elif folds:
-        more, room, to_winners = _fold(descriptor, layouts, target, gradient, order, last, output, guard)
+        more, room, winners = _fold(descriptor, layouts, target, gradient, order, last, output, guard)
     else:
         more, room = [*order.steps], [*order.slots]
     folded = "folded" if folds or brought else NULL
-    if to_winners:
-        return fresh_first((*steps, *more, scatter_to_winners(descriptor, layouts, folded, output)), (*slots, *room))
+    if winners:
+        return fresh_first((*steps, *more, *winners), (*slots, *room))
     paired = _pairs(descriptor, layouts, gradient, op, last)
     if paired:
         slots.append(Slot(PAIRED, descriptor.element, 2 * descriptor.num_segments * descriptor.embedding_dim))
@@ -140,8 +140,8 @@ def _positions(descriptor: SegmentDescriptor, layouts: dict[str, Layout], target
 def _fold(
     descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target, gradient: Gradient, order: Order, last: Order, output: str,
     guard: str,
-) -> tuple[list[Step], list[Slot], bool]:  # fmt: skip
-    """The fold over ids in order, its slots, and whether its results are positions at which gradients are stored; ``last``: the order of these.
+) -> tuple[list[Step], list[Slot], list[Step]]:  # fmt: skip
+    """The fold over ids in order, its slots, and what stores gradients where its results are the positions of few; ``last``: the order of gradients.
 
     The steps that put ids in order are among its steps.
     """
@@ -156,13 +156,11 @@ def _fold(
         monoid, order, first, "folded", (layouts[first], state_layout), (others[0], layouts[others[0]]) if others else None, guard, fills=False,
         input_positions=monoid.uses_positions and last is not order,
     )  # fmt: skip
-    to_winners = scatters(descriptor, layouts, gradient, fold, last is not order or order.row_index == "")
-    if to_winners:
+    winners = list[Step]()
+    if scatters(descriptor, layouts, gradient, fold, last is not order or order.row_index == ""):
         steps.append(Clear("folded", 0xFF))
-        if narrow_plan(descriptor, fold) is not None:
-            fold = replace(fold, cleared=output)
-        else:
-            steps.append(clear_elements(descriptor, output))
+        clears = narrow_plan(descriptor, fold) is not None
+        fold, winners = replace(fold, cleared=output if clears else NULL), store_at_winners(descriptor, layouts, "folded", output, clears)
     made, alone = list[Step](), last is not order and not gradient.guarded
     if alone:
         descriptor, fold, made, needed = lifted(descriptor, target, fold)
@@ -172,7 +170,7 @@ def _fold(
     else:
         more, room = fold_steps(descriptor, target, fold)
         more, room = [*order.steps, *more], [*order.slots, *room]
-    return [*steps, *made, *more], [*slots, *room], to_winners
+    return [*steps, *made, *more], [*slots, *room], winners
 
 
 def _guard(descriptor: SegmentDescriptor, layouts: dict[str, Layout]) -> tuple[list[Step], list[Slot]]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ...algebra.gradients import Gradient
 from ...core.dtypes import BY_NAME
-from ...core.op import Launch, Layout
+from ...core.op import Launch, Layout, Step
 from ...core.policy import constants, tuned
 from ..policy import BroadcastToRows, Elements
 from ..tiling import Tiling, elements_launch
@@ -38,17 +38,22 @@ def scatters(descriptor: SegmentDescriptor, layouts: dict[str, Layout], gradient
     return narrow_plan(descriptor, fold) is not None if descriptor.embedding_dim == 1 else of_input and not fold.guarded
 
 
-def scatter_to_winners(descriptor: SegmentDescriptor, layouts: dict[str, Layout], folded: str, output: str) -> Launch:
+def store_at_winners(descriptor: SegmentDescriptor, layouts: dict[str, Layout], folded: str, output: str, cleared: bool) -> list[Step]:
+    """Stores zeros, unless the output is ``cleared``, and gradients at the positions that are ``folded``.
+
+    Zeros come behind what finds positions: so that takes less than behind them, where they are still on their way from the level 2 cache to memory.
+    """
     value, segments, columns = descriptor.element, descriptor.num_segments, descriptor.embedding_dim
     spec, source_row = kernel_spec("scatter_to_winners", value=value), layouts["d_output"].strides[0]
     arguments = {
         "source": "d_output", "folded": folded, "output": output, "rows": descriptor.num_inputs, "columns": columns, "segments": segments,
         "source_row": source_row,
     }  # fmt: skip
-    return Launch(spec, Tiling.of_ids(segments * columns).launch, arguments)
+    store = Launch(spec, Tiling.of_ids(segments * columns).launch, arguments)
+    return [store] if cleared else [_clear_elements(descriptor, output), store]
 
 
-def clear_elements(descriptor: SegmentDescriptor, output: str) -> Launch:
+def _clear_elements(descriptor: SegmentDescriptor, output: str) -> Launch:
     plan, value, extent = tuned(Elements()), descriptor.element, descriptor.num_inputs * descriptor.embedding_dim
     spec = kernel_spec("clear_elements", plan.threads_per_block, value=value, **constants(plan))
     config = elements_launch(extent, BY_NAME[value].vector, plan.threads_per_block, plan.items_per_thread)
