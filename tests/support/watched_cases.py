@@ -483,7 +483,9 @@ for columns, rows, element in ((4, 200, "f32"), (8, 120, "f16"), (2, 140, "i32")
     for name, ids in (("", samples.outside), (", a crowd", samples.around_a_long_one)):
         sample = Sample(f"firsts {columns}", rows, (columns,), 7, ids, element)
         fold(f"atomic first max of {columns} columns of {element}{name}", "unsorted_segment_argmax", "atomic_first", sample)
-fold("atomic first max, chunks", "unsorted_segment_argmax", "atomic_first", Sample("ag", 12, (271,), 7, samples.outside))
+for element in ("f32", "f64"):
+    sample = Sample("ag", 12, (271,), 7, samples.outside, element)
+    fold(f"atomic first max of {element}, chunks", "unsorted_segment_argmax", "atomic_first", sample)
 fold("atomic sum, chunks", "unsorted_segment_sum", "atomic", Sample("x", 12, (270,), 7, samples.outside))
 PASSES = (
     ("sum", "sum", "atomic", 4), ("mean", "mean", "atomic", 1), ("max", "max", "atomic_exact", 1), ("first rows", "argmin", "atomic_first", 1),

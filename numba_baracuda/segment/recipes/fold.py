@@ -233,22 +233,25 @@ def _staged(
     flat = rows.is_contiguous(0) and rows.strides[1] == (1,) and (not fold.other or rows.is_contiguous(2))
     if not (direct and flat) or (narrow and monoid.pivot_terms == ""):
         return None
-    many = (monoid.any_pivot or monoid.width > 2) and value.itemsize > 2
+    many, usual = (monoid.any_pivot or monoid.width > 2) and value.itemsize > 2, tuned(policy.FoldStaged())
+    row_bytes, id_bytes, odd = (
+        plain(descriptor.row_size) * (2 if fold.other else 1),
+        BY_NAME[order.index].itemsize,
+        many and rows.vector < value.vector,
+    )
+    if row_bytes >= usual.wide_row_bytes and not odd:
+        return None
     halves = value.itemsize == 2 and not monoid.heavy
     spreads = value.itemsize < 8 and (not many or plain(rows.columns) == 3)
-    usual = tuned(policy.FoldStaged())
-    short = descriptor.num_inputs <= usual.short_segment_rows * descriptor.num_segments
+    short = rows.vector == 1 and not halves and descriptor.num_inputs <= usual.short_segment_rows * descriptor.num_segments
     vector, apart = staged_columns(usual, plain(rows.columns), rows.vector, spreads, halves, short)
     plan = policy_of.fold_staged(value.name, vector, monoid, apart > 0)
     if isinstance(narrow, policy.FoldShortRuns) and not (monoid.any_pivot and rows.columns <= vector):
         return None
-    row_bytes, id_bytes = plain(descriptor.row_size) * (2 if fold.other else 1), BY_NAME[order.index].itemsize
     width = ceil_div(rows.columns, vector)
     stage = staged_rows(plan, row_bytes, id_bytes, value.itemsize, descriptor.num_inputs, target.multiprocessors)
     fits = row_bytes < plan.wide_row_bytes and _stages_pay(plan, descriptor, monoid, rows, apart > 0)
-    if many and rows.vector < value.vector:
-        fits = fits or width <= plan.max_vectors
-    if not (fits and stage):
+    if not (stage and (fits or (odd and width <= plan.max_vectors))):
         return None
     longer = descriptor.num_inputs >= plan.even_segment_rows * descriptor.num_segments
     gaps, known = _gaps(plan, descriptor, fold), value.itemsize < 8
