@@ -14,7 +14,7 @@ equal ids that are neighbours. Ids are *in order* where they ascend. Ids outside
 | :func:`choose_passes` | tells whether these make one pass over all segments, or one for each range of them |
 | :func:`finish_rows`, :func:`finish_flat`, :func:`finish_factors` | make results of what atomics have left |
 | :func:`finish_pivots` | makes results of the greatest elements, and of sums about them, that atomics have left |
-| :func:`scatter_positions` | finds the first row of each segment that has its extreme; :func:`finish_positions` makes rows of what atomics have left |
+| :func:`scatter_positions` | finds the first row of each segment that has its extreme; :func:`finish_positions` stores what atomics have left |
 | :func:`gather_rows`, :func:`gather_runs`, :func:`gather_flat`, :func:`gather_elements` | copy its segment's row to each row |
 | :func:`gather_means` | copies single elements, divided by the lengths of short runs, which it finds itself |
 | :func:`broadcast_to_rows`, :func:`broadcast_flat`, :func:`broadcast_to_elements` | store gradients made of each row and what its segment has |

@@ -52,6 +52,21 @@ def frequent_of_warp(identifier: Any) -> Any:
     return cuda.shfl_sync(-1, identifier, crowd & 31)
 
 
+@functools.cache
+def clearer_of(threads: int) -> Any:
+    """``clear(array, count, zero)``: sets ``count`` elements of shared memory. All ``threads`` threads of the block call it, and find it done."""
+
+    @jit.device
+    def clear(array: Any, count: Any, zero: Any) -> None:
+        k = int32(cuda.threadIdx.x)
+        while k < count:
+            array[k] = zero
+            k = int32(opaque(k + threads))
+        cuda.syncthreads()
+
+    return clear
+
+
 def ids_launch(rows: int) -> tuple[int, int, int]:
     """The launch of a thread for each id."""
     return Tiling.of_ids(rows).launch

@@ -11,7 +11,7 @@ from ...runtime import jit
 from ...runtime.parameters import Ptr
 from ..policy import CountFewIds, PerId
 from ..tiling import THREADS, Tiling
-from .common import frequent_of_warp, last_id_of
+from .common import clearer_of, frequent_of_warp, last_id_of
 from .crowds import SLOTS, sector_shift, table_of
 
 
@@ -30,6 +30,7 @@ def count_ids(*, index: str, count: str, guarded: bool = False, sampled: int = 0
     index_type, count_type, rounds = jit.SCALARS[index], jit.SCALARS[count], PerId.counted_per_thread
     last_id, greatest, shift = last_id_of(index), index_type.maxval, sector_shift(count_type.bitwidth // 8)
     find_crowds, place_of = table_of(index, THREADS, sampled, SLOTS, shift)
+    clear = clearer_of(THREADS)
     tabled = sampled > 0
     slots = SLOTS if tabled else 1
     slots_and_one, places = slots + 1, slots << shift
@@ -62,11 +63,7 @@ def count_ids(*, index: str, count: str, guarded: bool = False, sampled: int = 0
         if tabled:
             keeps = find_crowds(ids, first + lane, int32(32), rows, ids_step, least, last, frequent, keys, numbers)
             if keeps:
-                place = thread
-                while place < places:
-                    own_counts[place] = int32(0)
-                    place = int32(opaque(place + THREADS))
-                cuda.syncthreads()
+                clear(own_counts, places, int32(0))
         while first < rows:
             for u in range(rounds):
                 row = first + u * 32 + lane
@@ -148,7 +145,7 @@ def count_few_ids(
     Constants and parameters as :mod:`.` lists them.
     """
     index_type, unsigned, count_type = jit.SCALARS[index], jit.SCALARS["u" + index[1:]], jit.SCALARS[count]
-    threads, rounds = threads_per_block, items_per_thread
+    threads, rounds, clear = threads_per_block, items_per_thread, clearer_of(threads_per_block)
 
     def count_few_ids(
         ids: Ptr[index], counts: Ptr[count],
@@ -159,11 +156,7 @@ def count_few_ids(
         thread, part = int32(cuda.threadIdx.x), int32(uint32(cuda.blockIdx.x) // uint32(ranges))
         low, parts = (cuda.blockIdx.x - part * ranges) * width, int32(uint32(cuda.gridDim.x) // uint32(ranges))
         few, lowest = int32(min(width, segments - low)), index_type(low)
-        segment = thread
-        while segment < few:
-            block_counts[segment] = int32(0)
-            segment = int32(opaque(segment + threads))
-        cuda.syncthreads()
+        clear(block_counts, few, int32(0))
         row, step = int64(part) * (threads * rounds) + thread, threads * ids_step
         while row < rows:
             if row + (rounds - 1) * threads < rows:

@@ -19,7 +19,7 @@ from ..first_rows import FIRST
 from ..policy import Crowds, PerId, RowWise, ScatterRows
 from ..policy_of import scatter_items
 from ..tiling import THREADS, Tiling
-from .common import coded_type, frequent_of_warp, last_id_of
+from .common import clearer_of, coded_type, frequent_of_warp, last_id_of
 from .crowds import SLOTS, sector_shift, table_of
 from .rows import ids_loader_of, position_of
 from .updates import lift_of, updates_of
@@ -74,6 +74,7 @@ def scatter_rows(
     # neighbouring lanes add to copies of a sum, where there is room for copies
     capacity = min(SLOTS, max(1, Crowds.sums_bytes // (row_bytes << shift)))
     copies = 1 << (Crowds.sums_bytes // (capacity * (row_bytes << shift))).bit_length() - 1
+    clear = clearer_of(threads)
     find_crowds, place_of = table_of(index, threads, sampled, capacity, shift)
     tabled = sampled > 0
     # where there are registers to spare, opaque, or each row would compute them anew
@@ -120,11 +121,7 @@ def scatter_rows(
             excluded = frequent if crowded else index_type(-1)
             keeps = find_crowds(ids, place, threads, rows, ids_step, least, last, excluded, keys, numbers)
             if keeps:
-                k = thread
-                while k < sums_size:
-                    shared_states[k] = state_type(0)
-                    k = int32(opaque(k + threads))
-                cuda.syncthreads()
+                clear(shared_states, sums_size, state_type(0))
         input_at, other_at = first * input_row + input_offset, first * other_row + other_offset
         load_ids(ids, ids, first, rows, ids_step, next_ids, next_ids)
         while column < columns and first < rows:
