@@ -120,7 +120,9 @@ def test_where_blocks_look(rows: int, row_bytes: int, update: str, sampled: int)
 
 
 def test_resident_blocks_of_the_measured_architecture() -> None:
-    assert [scatter_blocks(CARD, "add", *of) for of in ((4, 1, 1), (8, 1, 1), (4, 2, 1), (4, 1, 2))] == [6, 0, 0, 0]
+    assert [scatter_blocks(CARD, "add", *of) for of in ((4, 1, 1), (8, 1, 1), (4, 2, 1), (4, 8, 1), (4, 1, 2))] == [6, 0, 5, 0, 0]
+    assert [scatter_blocks(CARD, "max", *of) for of in ((4, 1, 1), (8, 1, 1), (4, 4, 1), (8, 4, 1), (4, 1, 2))] == [5, 4, 4, 0, 0]
+    assert [scatter_blocks(CARD, "first_min", 8, vector, 1) for vector in (1, 2, 4)] == [5, 4, 0]
     assert scatter_blocks(CARD, "factor", 4, 1, 1) == scatter_blocks(Target((8, 0), 108, 40 << 20), "add", 4, 1, 1) == 0
     assert ScatterRows().min_blocks_per_multiprocessor == 0
 
