@@ -19,7 +19,7 @@ class Times(Policy):
 
     launches: float = 14.8  #: microseconds of a few launches
     sort_launches: float = 30.9  #: microseconds of these and a sort
-    range_launches: float = 45.1  #: the same with those that find and combine ranges; of their times on a device, not fitted
+    range_launches: float = 44.0  #: the same with those that find and combine ranges; of their times on a device, not fitted
     cached_bytes: int = 40 << 20  #: bytes of the results up to which the level 2 cache holds those that atomics update
     bin_row: float = 3.0
     bin_element: float = 0.8
