@@ -13,8 +13,9 @@ from ..core.op import NULL, Launch, Layout, Op, Recipe, Target, fresh_first
 from ..core.spec import KernelSpec
 from .descriptor import SegmentDescriptor
 from .recipes.broadcast import gradient_of
-from .recipes.fold import SegmentFold, fold_steps
+from .recipes.fold import fold_steps
 from .recipes.order import order_of
+from .recipes.segment_fold import SegmentFold
 from .tiling import THREADS
 
 

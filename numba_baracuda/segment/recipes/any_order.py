@@ -15,8 +15,9 @@ from ..pairing import unpairable_by
 from ..policy import FoldShortRuns, PermutedRows
 from ..tiling import Tiling
 from .common import Rows, kernel_spec
-from .fold import SegmentFold, fold_steps, pair_steps
+from .fold import fold_steps, pair_steps
 from .order import Order
+from .segment_fold import SegmentFold
 
 if TYPE_CHECKING:
     from ..descriptor import SegmentDescriptor

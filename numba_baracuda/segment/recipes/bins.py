@@ -13,8 +13,8 @@ from ..policy import FoldBins
 from ..tiling import Tiling
 from .carries import carry_arguments, carry_slots, combine_carries
 from .common import Rows, check_slots, checks, ids_step, only_checks
-from .fold import SegmentFold
 from .order import Order
+from .segment_fold import SegmentFold
 
 if TYPE_CHECKING:
     from ..descriptor import SegmentDescriptor

@@ -20,10 +20,11 @@ from .any_order import fold_any_order, lifted
 from .common import Rows, check_slots, checks, elements, is_flat, kernel_spec, only_checks, over_rows, scratch
 from .factors import factors_pay, products
 from .first import positions, unfit_for_atomics
-from .fold import SegmentFold, fold_steps, narrow_plan
+from .fold import fold_steps
 from .fused import LONG, fold_and_broadcast
 from .order import Order, as_given, order_of, order_to_gather
 from .scatter import sums
+from .segment_fold import SegmentFold, narrow_plan
 from .small import fold_alone, together
 from .winners import few_win, scatters, store_at_winners
 

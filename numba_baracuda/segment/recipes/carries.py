@@ -14,7 +14,7 @@ from .common import Rows, kernel_spec, taken
 
 if TYPE_CHECKING:
     from ..descriptor import SegmentDescriptor
-    from .fold import SegmentFold
+    from .segment_fold import SegmentFold
 
 
 CARRY = "carry"  #: what the slots of carries are called by

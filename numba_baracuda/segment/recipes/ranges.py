@@ -14,8 +14,9 @@ from ..pairing import unpairable
 from ..tiling import RANGE, RANGE_BITS, RANGE_TILE, RANGE_WORDS, SEARCHERS, THREADS, Tiling
 from .carries import carry_arguments, carry_slots, combine_carries
 from .common import Rows, check_slots, checks, ids_step, kernel_spec, packed, taken
-from .fold import SegmentFold, ragged
+from .fold import ragged
 from .order import Order, key_slots, keys, number_rows, scratch_slot
+from .segment_fold import SegmentFold
 
 if TYPE_CHECKING:
     from ..descriptor import SegmentDescriptor

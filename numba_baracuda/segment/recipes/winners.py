@@ -11,7 +11,7 @@ from ...core.policy import constants, tuned
 from ..policy import BroadcastToRows, Elements
 from ..tiling import Tiling, elements_launch
 from .common import Rows, kernel_spec
-from .fold import SegmentFold, narrow_plan
+from .segment_fold import SegmentFold, narrow_plan
 
 if TYPE_CHECKING:
     from ..descriptor import SegmentDescriptor
