@@ -64,6 +64,22 @@ def test_positions(kind: Kind, op: str, element: str, columns: int, name: str) -
         np.testing.assert_array_equal(kind.numpy(out), expected(op, x, ids, -1 if empty is None else empty))
 
 
+@pytest.mark.parametrize("element", ELEMENTS)
+@pytest.mark.parametrize("op", ["argmax", "argmin"])
+def test_positions_of_any_bits(kind: Kind, op: str, element: str) -> None:
+    """Numbers of all sizes and signs, subnormal ones and NaN of any payload among them."""
+    table, sample = OPS[f"unsorted_segment_{op}"], Sample("first", ROWS, (2,), SEGMENTS, element=element)
+    rng, dtype = np.random.default_rng(3), numpy_dtype(element)
+    x = rng.integers(0, 256, (ROWS, 2 * dtype.itemsize), np.uint8).view(dtype)
+    if dtype.kind == "f":
+        with np.errstate(invalid="ignore"):
+            x[rng.random(x.shape) < 0.2] *= np.finfo(dtype).tiny
+    ids = rng.integers(0, SEGMENTS, ROWS).astype(np.int32)
+    variant, out = next(each for each in table.variants if each.name == "atomic_first"), kind.array(np.full((SEGMENTS, 2), 99, np.int64))
+    samples.plan_of(table, variant, samples.descriptor(table, sample)).run(input=kind.array(x), segment_ids=kind.array(ids), output=out)
+    np.testing.assert_array_equal(kind.numpy(out), expected(op, x, ids, -1))
+
+
 @pytest.mark.parametrize(("element", "columns"), [each for each in CASES if each[0].startswith("f")])
 @pytest.mark.parametrize("segments", [SEGMENTS, FEW])
 @pytest.mark.parametrize("op", ["max", "min"])
