@@ -449,7 +449,7 @@ def test_a_bound_plan_gives_kernels_the_addresses_they_name_and_zero_for_null(mo
     made.run(5, [X.ptr, Y.ptr], [X, Y], WORKSPACE)
     ((arguments, words),) = fake.launches
     assert arguments == (("function", 77), 2, 1, 1, 128, 1, 1, 0, ("stream", 5), 100)
-    assert words == struct.pack("=4Q", 8192, 16384 + 32, 0, 4096)
+    assert words == struct.pack("=4Q", 8192, 16384 + op.LINE_BYTES, 0, 4096)
 
 
 def test_a_bound_call_packs_its_parameters_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -463,9 +463,12 @@ def test_a_bound_call_packs_its_parameters_once(monkeypatch: pytest.MonkeyPatch)
     fake.calls.clear()
     call()
     call(6)
-    assert [call for call in fake.calls if call[0] == "memset"] == [("memset", 16384 + 32, 1, 16, 5), ("memset", 16384 + 32, 1, 16, 6)]
+    assert [call for call in fake.calls if call[0] == "memset"] == [
+        ("memset", 16384 + op.LINE_BYTES, 1, op.LINE_BYTES, 5),
+        ("memset", 16384 + op.LINE_BYTES, 1, op.LINE_BYTES, 6),
+    ]
     assert [arguments for arguments, _ in fake.launches] == [(("function", 77), 2, 1, 1, 128, 1, 1, 64, ("stream", stream), 100) for stream in (5, 6)]
-    assert {words for _, words in fake.launches} == {struct.pack("=3Q", 8192, 16384 + 32, 7)}
+    assert {words for _, words in fake.launches} == {struct.pack("=3Q", 8192, 16384 + op.LINE_BYTES, 7)}
 
 
 def test_one_frame_serves_several_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -485,7 +488,7 @@ def test_a_bound_plan_judges_what_it_reads_back(monkeypatch: pytest.MonkeyPatch)
     declare(monkeypatch, counts="*i64")
     made = bound(monkeypatch, op.Clear("first", 7), op.Launch(SPEC, (1, 128, 0), {"counts": "first"}), op.Verify("first", judged.append))
     made.run(5, [X.ptr, Y.ptr], [X, Y], WORKSPACE)
-    assert [call for call in fake.calls if call[0] in ("memset", "copy")] == [("memset", 16384, 7, 32, 5), ("copy", 16384, 24, 5)]
+    assert [call for call in fake.calls if call[0] in ("memset", "copy")] == [("memset", 16384, 7, op.LINE_BYTES, 5), ("copy", 16384, 24, 5)]
     assert [words for _, words in fake.launches] == [struct.pack("=Q", 16384)]
     assert judged == [[-1, 0, 1]]
     fake.capturing = {5}
@@ -501,7 +504,7 @@ def test_a_bound_sort_works_in_its_slot(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(allocation, "scratch", lambda *what: pytest.fail("a sort takes memory"))
     made = bound(monkeypatch, op.Sort("x", "y", "first", "second", 4, 8, 10, 17, 9, scratch="first"))
     made.run(5, [X.ptr, Y.ptr], [X, Y], WORKSPACE)
-    assert queued == [("u32", "u64", 0), (5, 16384, 32, 4096, 8192, 16384, 16384 + 32, 10, 17, 9)]
+    assert queued == [("u32", "u64", 0), (5, 16384, op.LINE_BYTES, 4096, 8192, 16384, 16384 + op.LINE_BYTES, 10, 17, 9)]
 
 
 def test_a_bound_plan_follows_the_streams_that_its_operands_name(monkeypatch: pytest.MonkeyPatch) -> None:
