@@ -213,7 +213,7 @@ class ScatterRows(Policy):
     crowd_rows: int = 3  #: rows of one id among the first 32 of a block that the block folds before it updates
     #: bytes of what a row updates, times passes, at most: rows of few bytes are soon read again
     pass_bytes: int = 128
-    extreme_pass_bytes: int = 32  #: the same of max and min, which seldom update what they have loaded
+    extreme_pass_bytes: int = 32  #: the same of extremes, which seldom update what they have loaded
 
 
 @dataclass(frozen=True)

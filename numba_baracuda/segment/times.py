@@ -146,7 +146,10 @@ def first(op: Op, descriptor: SegmentDescriptor) -> float:
 
 
 def _updates(descriptor: SegmentDescriptor, extreme: bool, words: int = 1) -> float:
-    """Picoseconds of atomics that find extremes or add, and of what comes before and after them. States have so many ``words`` of the accumulator."""
+    """Picoseconds of atomics that find extremes or add, and of what comes before and after them.
+
+    States have so many ``words`` of the accumulator's type: two are a candidate, of which results have one.
+    """
     times, columns, state = tuned(Times()), descriptor.embedding_dim, words * _state_bytes(descriptor)
     results, wide = descriptor.num_segments * state, not extreme and BY_NAME[descriptor.element].accumulator == "f64"
     most = pass_bytes("max" if extreme else "add", BY_NAME[descriptor.element].itemsize, columns)

@@ -58,8 +58,7 @@ def scatter_rows(
     element, index_type, factors = jit.SCALARS[value], jit.SCALARS[index], update == "factor"
     state = "i64" if factors or update in FIRST else BY_NAME[value].accumulator
     state_type, load, offset_of = jit.SCALARS[state], LOAD_STREAM[vector], strided_offset_of(dims)
-    lift = lift_of(update, value, vector, about, pairs)
-    update_output = updates_of(MONOIDS[update] if update in FIRST else update, state, vector)
+    update_output, lift = updates_of(update, state, vector), lift_of(update, value, vector, about, pairs)
     paired, pivoted, coded, load_pivots = pairs != "", about != "", coded_type(value), LOAD[vector if about else 1]
     monoid = typed_monoid(MONOIDS[update], state)
     combine, identity = jit.device(monoid.combine), monoid.identity[0]

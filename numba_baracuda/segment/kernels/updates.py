@@ -22,7 +22,8 @@ def updates_of(update: str, value: str, vector: int) -> Any:
     """``change(output, at, batch, first)`` updates ``vector`` elements of the output, which is of the accumulator's type, each by one atomic.
 
     "factor" takes words, and adds each to the first of two sums. Sums of float32 go by as many elements as one vectorized atomic takes. For extremes
-    the lane loads the element first, or what it was, and updates it only where that may change something: most do not.
+    the lane loads the element first, or what it was, and updates it only where that may change something: most do not. Of candidates the greatest
+    word is wanted.
     """
     wide, widen = accumulator_type(value), conversions_of(value)[0]
     if update == "add":
@@ -49,7 +50,7 @@ def updates_of(update: str, value: str, vector: int) -> Any:
                 red_add(output, 2 * (at + v), batch[first + v])
 
         return add_word
-    red, is_max = red_max if update == "max" else red_min, update == "max"
+    red, is_max = (red_min, False) if update == "min" else (red_max, True)
     whole, narrow_words = isinstance(wide, Integer), wide.bitwidth == 32
     nan = (1 << (wide.bitwidth - 1)) - 1 if is_max else -1  #: the bits that an update by NaN leaves
     word_type = int32 if narrow_words else int64

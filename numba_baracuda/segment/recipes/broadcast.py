@@ -86,7 +86,7 @@ def broadcast(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout],
     if by_atomics:
         more, room = _positions(descriptor, layouts, target, gradient.fold)
         if few_win(descriptor, layouts, gradient, descriptor.index):
-            winners = store_at_winners(descriptor, layouts, "folded", output, cleared=False)
+            winners = store_at_winners(descriptor, layouts, output, cleared=False)
     elif by_sums:
         more, room = sums(descriptor, layouts, target, gradient, "folded")
     elif by_factors:
@@ -97,9 +97,9 @@ def broadcast(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout],
         more, room, winners = _fold(descriptor, layouts, target, gradient, order, last, output, guard)
     else:
         more, room = [*order.steps], [*order.slots]
-    folded = "folded" if folds or brought else NULL
     if winners:
         return fresh_first((*steps, *more, *winners), (*slots, *room))
+    folded = "folded" if folds or brought else NULL
     paired = _pairs(descriptor, layouts, gradient, op, last)
     if paired:
         slots.append(Slot(PAIRED, descriptor.element, 2 * descriptor.num_segments * descriptor.embedding_dim))
@@ -133,8 +133,8 @@ def _pair(descriptor: SegmentDescriptor, gradient: Gradient, columns: int) -> La
 def _positions(descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target, monoid: str) -> tuple[list[Step], list[Slot]]:
     """Positions by atomics, in the bits of numbers of the accumulator's type, as a fold makes them."""
     state, size = BY_NAME[descriptor.element].accumulator, descriptor.num_segments * descriptor.embedding_dim
-    position, like = f"i{8 * BY_NAME[state].itemsize}", scratch(descriptor, layouts["input"])
-    steps, slots = positions(descriptor, layouts, target, monoid, Bits("folded"), position, replace(like, element=position), -1)
+    destination = replace(scratch(descriptor, layouts["input"]), element=f"i{8 * BY_NAME[state].itemsize}")
+    steps, slots = positions(descriptor, layouts, target, monoid, Bits("folded"), destination, -1)
     return steps, [*slots, Slot("folded", state, size)]
 
 
@@ -161,7 +161,7 @@ def _fold(
     if scatters(descriptor, layouts, gradient, fold, last is not order or order.row_index == ""):
         steps.append(Clear("folded", 0xFF))
         clears = narrow_plan(descriptor, fold) is not None
-        fold, winners = replace(fold, cleared=output if clears else NULL), store_at_winners(descriptor, layouts, "folded", output, clears)
+        fold, winners = replace(fold, cleared=output if clears else NULL), store_at_winners(descriptor, layouts, output, clears)
     made, alone = list[Step](), last is not order and not gradient.guarded
     if alone:
         descriptor, fold, made, needed = lifted(descriptor, target, fold)

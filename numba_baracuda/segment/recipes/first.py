@@ -32,10 +32,9 @@ def unfit_for_atomics(op: Op, descriptor: SegmentDescriptor) -> str | None:
 
 
 def positions(
-    descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target, monoid: str, output: str | Bits, result: str, destination: Layout,
-    empty: float,
+    descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target, monoid: str, output: str | Bits, destination: Layout, empty: float
 ) -> tuple[list[Step], list[Slot]]:  # fmt: skip
-    """Makes ``output`` [segments, columns] of type ``result``, the positions, ``empty`` where segments have no rows; and the slots."""
+    """Makes ``output`` [segments, columns], the positions, ``empty`` where segments have no rows; and the slots. Its layout names its element."""
     value, size = BY_NAME[descriptor.element], descriptor.num_segments * descriptor.embedding_dim
     like, update = scratch(descriptor, layouts["input"]), monoid_of(monoid).extreme
     at_once = descriptor.finds_first_at_once
@@ -49,11 +48,14 @@ def positions(
     rows = Rows(descriptor, destination)
     rows.vector = 1
     arguments = {"positions": FOUND, "output": output, "empty": empty}
-    finish = over_rows("finish_positions", rows, ("output",), descriptor.num_segments, 1, arguments, candidates=at_once, result=result)
+    finish = over_rows(
+        "finish_positions", rows, ("output",), descriptor.num_segments, 1, arguments, candidates=at_once, result=destination.element
+    )  # fmt: skip
     return [*steps, finish], slots
 
 
 def _positions_of_extremes(descriptor: SegmentDescriptor, layouts: dict[str, Layout], update: str) -> Launch:
+    """The launch that finds the first row of each of the extremes, which have been found."""
     policy, value = scatter_rows(update), BY_NAME[descriptor.element]
     arguments = {
         "input": "input", "ids": "segment_ids", "extremes": "extremes", "positions": FOUND, "segments": descriptor.num_segments,
@@ -70,6 +72,6 @@ def first_by_atomics(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, L
     """The positions are the results, but of empty segments."""
     if not descriptor.num_segments * descriptor.embedding_dim:
         return only_checks(op, descriptor, layouts)
-    result, empty = descriptor.result_of(op), descriptor.empty_value(op)
-    steps, slots = positions(descriptor, layouts, target, op.traits["monoid"], "output", result, layouts["output"], empty)
+    output = replace(layouts["output"], element=descriptor.result_of(op))
+    steps, slots = positions(descriptor, layouts, target, op.traits["monoid"], "output", output, descriptor.empty_value(op))
     return Recipe((*checks(op, descriptor, layouts), *steps), (*check_slots(descriptor), *slots))

@@ -164,12 +164,9 @@ def _staged(
     flat = rows.is_contiguous(0) and rows.strides[1] == (1,) and (not fold.other or rows.is_contiguous(2))
     if not (direct and flat) or (narrow and monoid.pivot_terms == ""):
         return None
-    many, usual = (monoid.any_pivot or monoid.width > 2) and value.itemsize > 2, tuned(policy.FoldStaged())
-    row_bytes, id_bytes, odd = (
-        plain(descriptor.row_size) * (2 if fold.other else 1),
-        BY_NAME[order.index].itemsize,
-        many and rows.vector < value.vector,
-    )
+    many = (monoid.any_pivot or monoid.width > 2) and value.itemsize > 2
+    usual, odd = tuned(policy.FoldStaged()), many and rows.vector < value.vector
+    row_bytes, id_bytes = plain(descriptor.row_size) * (2 if fold.other else 1), BY_NAME[order.index].itemsize
     if row_bytes >= usual.wide_row_bytes and not odd:
         return None
     halves = value.itemsize == 2 and not monoid.heavy

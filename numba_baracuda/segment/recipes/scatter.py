@@ -46,8 +46,8 @@ def updates(
 ) -> tuple[list[Step], list[Slot]]:  # fmt: skip
     """In each pass the values that segments start with, which are still in L2 when the atomics begin, and the atomics; and the slots of the passes.
 
-    The destination is of the accumulator's type, unless its layout names another.
-    Where ``about`` names a monoid, they add its terms about the ``pivots``; where ``pairs`` does, its states of the two ``operands``.
+    Where ``about`` names a monoid, they add its terms about the ``pivots``; where ``pairs`` does, its states of the two ``operands``. The destination
+    is of the accumulator's type, unless its layout names another.
     """
     n, value, state = descriptor.num_inputs, BY_NAME[descriptor.element], destination.element or BY_NAME[descriptor.element].accumulator
     floats, state_bytes = _floats(descriptor, update), BY_NAME[state].itemsize

@@ -38,15 +38,15 @@ def scatters(descriptor: SegmentDescriptor, layouts: dict[str, Layout], gradient
     return narrow_plan(descriptor, fold) is not None if descriptor.embedding_dim == 1 else of_input and not fold.guarded
 
 
-def store_at_winners(descriptor: SegmentDescriptor, layouts: dict[str, Layout], folded: str, output: str, cleared: bool) -> list[Step]:
-    """Stores zeros, unless the output is ``cleared``, and gradients at the positions that are ``folded``.
+def store_at_winners(descriptor: SegmentDescriptor, layouts: dict[str, Layout], output: str, cleared: bool) -> list[Step]:
+    """Stores zeros, unless the output is ``cleared``, and gradients at the positions that have been folded.
 
-    Zeros come behind what finds positions: so that takes less than behind them, where they are still on their way from the level 2 cache to memory.
+    Zeros are not stored before positions are found: they would be on their way from the level 2 cache to memory while rows are read.
     """
     value, segments, columns = descriptor.element, descriptor.num_segments, descriptor.embedding_dim
     spec, source_row = kernel_spec("scatter_to_winners", value=value), layouts["d_output"].strides[0]
     arguments = {
-        "source": "d_output", "folded": folded, "output": output, "rows": descriptor.num_inputs, "columns": columns, "segments": segments,
+        "source": "d_output", "folded": "folded", "output": output, "rows": descriptor.num_inputs, "columns": columns, "segments": segments,
         "source_row": source_row,
     }  # fmt: skip
     store = Launch(spec, Tiling.of_ids(segments * columns).launch, arguments)
