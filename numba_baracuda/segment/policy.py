@@ -189,6 +189,9 @@ class FoldStaged(Policy):
     short_segment_bytes: int = 2560  #: bytes of rows of each segment in the mean up to which segments are short
     chosen_row_bytes: int = 64  #: bytes of a row up to which, with a pivot that rows choose, rows in long runs are for it, too
     chosen_halves_bytes: int = 16  #: the same of halves
+    max_filling_lanes: int = 8  #: lanes of a row at most where a warp fills empty segments as ranges
+    sparse_segments: int = 4  #: segments for each row from which it does so with states of several scalars, too
+    filled_segment_rows: float = 8.0  #: rows for each segment in the mean up to which it does, where a lane has a row of these
     max_vectors: int = 64  #: vectors of a wide row at most with sums about a pivot, or states of more than two scalars
     stage_bytes: int = 8192  #: bytes of rows that a warp has in shared memory at a time, with their ids and the numbers of heads, about
     max_tile_steps: int = 16  #: stages of a tile at most
@@ -204,6 +207,7 @@ class FoldGaps(Policy):
     """Empty segments between two rows, in every fold over sorted ids."""
 
     items_per_thread: int = fixed(64)  #: segments of a gap that one thread fills; blocks of their own fill longer gaps
+    range_bytes: int = 16 << 10  #: bytes of a gap, about, that a warp fills as a range, if these are more segments
     warps: int = fixed(256)  #: warps that share longer gaps, 32 pieces for each warp at most: the blocks are so few that they may begin first
 
 

@@ -165,10 +165,10 @@ class Tiling:
         rounds = max(1, min(policy.rows_per_group // self.tile, self.row_blocks // (policy.grid_blocks_per_multiprocessor * multiprocessors)))
         return ceil_div(self.row_blocks, rounds) * self.chunks, self.threads, 0
 
-    def fold_launch(self, segments: int) -> tuple[int, int, int]:
-        """The same, and the blocks that look for gaps."""
+    def fold_launch(self, segments: int, gap: int = GAP) -> tuple[int, int, int]:
+        """The same, and the blocks that look for gaps of more than ``gap`` segments."""
         blocks, threads, shared = self.launch
-        return blocks + gap_blocks(segments, threads), threads, shared
+        return blocks + gap_blocks(segments, threads, gap), threads, shared
 
 
 def _steps(policy: FoldNarrow | FoldStaged, blocks: int, multiprocessors: int, gaps: int, known: bool, longer: bool = False) -> int:
@@ -281,9 +281,16 @@ def few_counted_launch(policy: CountFewIds, rows: int, segments: int, multiproce
     return (parts * ranges, policy.threads_per_block, 4 * width), width, ranges
 
 
-def gap_blocks(segments: int, threads: int) -> int:
-    """Blocks that look for long gaps, of which a warp has up to 32 probes, one for every ``GAP`` segments: few where these are for few warps."""
-    return ceil_div(ceil_div(segments, GAP), threads // 32 * least(32, ceil_div(segments, GAP * GAP_WARPS)))
+def longest_gap(row_bytes: int) -> int:
+    """The most empty segments that a warp fills as a range: ``GAP``, or more where a row of results has few bytes."""
+    return max(GAP, power_of_two(tuned(FoldGaps()).range_bytes // row_bytes + 1) // 2)
+
+
+def gap_blocks(segments: int, threads: int, gap: int = GAP) -> int:
+    """Blocks that look for gaps of more than ``gap`` segments. A warp has up to 32 probes, one for each ``gap`` segments: few where these are for few
+    warps.
+    """
+    return ceil_div(ceil_div(segments, gap), threads // 32 * least(32, ceil_div(segments, gap * GAP_WARPS)))
 
 
 def vector_for(itemsize: int, columns: int, *operands: tuple[int, tuple[int, ...]]) -> int:

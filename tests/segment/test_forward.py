@@ -95,6 +95,23 @@ def test_long_gaps_are_shared_out(kind: Kind, columns: int) -> None:
     np.testing.assert_array_equal(kind.numpy(out), wanted)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "columns", "row", "offset"), [(np.float32, 1, 1, 1), (np.float16, 3, 3, 5), (np.float32, 5, 5, 2), (np.float32, 5, 7, 0)]
+)
+def test_gaps_of_outputs_that_are_no_vectors(kind: Kind, dtype: type, columns: int, row: int, offset: int) -> None:
+    """Outputs that do not begin at a multiple of 16 bytes, or whose rows lie apart: what lies between and around them stays as it is."""
+    ids = np.repeat(np.array([2, 3, 9, 75, 76, 300, 1500, 1501]), 2)
+    segments, x = 3000, np.ones((len(ids), columns), dtype)
+    memory = kind.array(np.full(segments * row + 16, 7, dtype))
+    out = memory[offset : offset + segments * row].reshape(segments, row)[:, :columns]
+    nb.segment_sum(kind.array(x), kind.array(ids), segments, out=out)
+    wanted = np.full(segments * row + 16, 7, dtype)
+    view = wanted[offset : offset + segments * row].reshape(segments, row)[:, :columns]
+    view[...] = 0
+    view[ids] = 2
+    np.testing.assert_array_equal(kind.numpy(memory), wanted)
+
+
 @EVERY
 def test_nan_and_infinities_stay_in_their_segment(kind: Kind, op: Op, variant: Variant) -> None:
     sample = Sample("special", 120, (3,), 12)

@@ -42,7 +42,7 @@ TESTS: dict[str, tuple[str, ...]] = {
           "segment_argmin-ragged_sorted-f16-3", "unsorted_segment_argmax-ragged_permuted-f16-75")),
     ),
     "segment/fold": ("tiles, *", "softmax to 3 columns"),
-    "segment/gaps": ("*, gaps", "staged, halves between*", "narrow, ids outside", "bins", "narrow, a gap*", "tiles, blocks of gaps*"),
+    "segment/gaps": ("* apart, *", "*, gaps", "staged, halves between*", "narrow, ids outside", "bins", "narrow, a gap*", "tiles, blocks of gaps*"),
     "segment/gather": ("*sum to *", "*mean to *", "flat *", "index of a mean's gradient", "*, side by side"),
     "segment/lift": ("lifted pairs *", "*, side by side"),
     "segment/means": ("single means, *", "test_kernels_by_hand.py::test_a_run_of_millions_of_rows"),
@@ -457,20 +457,20 @@ KNOWN: dict[str, dict[str, str]] = {
         "share_blocks: guard: blocks - row_blocks <= FEW_BLOCKS in "
         "block = int64(number) + (row_blocks if blocks - row_blocks <= FEW_BLOCKS else int64(0))":
             "blocks that look for gaps may begin first or last",
-        "short_gap_fillers.fill_short_gap: guard: 0 < after - before - 1 in if fills and 0 < after - before - 1 <= GAP:":
+        "short_gap_fillers.fill_short_gap: guard: 0 < after - before - 1 in if fills and 0 < after - before - 1 <= longest:":
             "a gap of no segments, or of fewer, has none to fill",
-        "flat_gap_filler.fill_flat: guard: unsigned(own_end - own_first) > unsigned(GAP) in "
-        "if owners == 0 or cuda.ballot_sync(-1, owns and unsigned(own_end - own_first) > unsigned(GAP)) != 0:":
-            "lanes would fill their gaps one by one, as they do where one is long",
+        "flat_gap_filler.fill_flat: guard: count > unsigned(longest) in "
+        "together = cuda.ballot_sync(-1, owns and count > unsigned(longest)) == 0":
+            "gaps would be filled one by one",
         "gap_filler.fill_long_gaps: guard: vector << bits < columns in while bits < 5 and vector << bits < columns:":
             "a warp with one row at a time stores the same",
         "gap_filler.fill_long_gaps: guard: probe < segments in if cuda.laneid < probes and probe < segments:":
             "saves a search: behind the last segment there is no gap, which is looked at next",
         "gap_filler.fill_long_gaps: guard: cuda.laneid < probes in if cuda.laneid < probes and probe < segments:":
             "other lanes would have the probes of other warps, and store the same",
-        "gap_filler.fill_long_gaps: guard: before < probe in if before < probe < after and (after - before - 1 > GAP or rows == 0):":
+        "gap_filler.fill_long_gaps: guard: before < probe in if before < probe < after and (after - before - 1 > longest or rows == 0):":
             "the search ends behind an id that is less than the probe, whatever the order of the ids",
-        "gap_filler.fill_long_gaps: guard: probe < after in if before < probe < after and (after - before - 1 > GAP or rows == 0):":
+        "gap_filler.fill_long_gaps: guard: probe < after in if before < probe < after and (after - before - 1 > longest or rows == 0):":
             "a long gap that ends before the probe has nothing to fill from there on",
         "gap_filler.fill_long_gaps: guard: first < last in found = cuda.ballot_sync(-1, first < last)":
             "lanes that have found nothing would have nothing filled",

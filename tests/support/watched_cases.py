@@ -56,6 +56,7 @@ from numba_baracuda.segment.policy import (
     FoldAndBroadcastStaged,
     FoldAndBroadcastWide,
     FoldCarries,
+    FoldGaps,
     FoldLookback,
     FoldRanges,
     FoldShortRuns,
@@ -92,7 +93,7 @@ def fold(
     name: str, op: str, variant: str, sample: Sample, multiprocessors: int = 1, tiles: int = 4, threads: int = 0, tile: int = 0,
     disordered: bool = False, cached: bool = True, short: bool = False, staged: int = 0, at_once: int = 0, held: int = 1300, narrow_stage: int = 0,
     narrow_threads: int = 64, carries: dict[str, int] | None = None, together: bool = False, in_runs: bool = False, registers: int = 0,
-    by_rows: bool = False, share: float = IdPasses.cache_share, tabled: bool = False, **options: Any,
+    by_rows: bool = False, share: float = IdPasses.cache_share, tabled: bool = False, filled: int = FoldGaps.range_bytes, **options: Any,
 ) -> None:  # fmt: skip
     """``tiles`` are those of a part of a range, ``threads`` those of a block that folds tiles, 0 for as many as usual; ``tile`` elements of a warp
     that broadcasts, 0 for usual blocks. ``cached``: whether random accesses to few rows are cheap.
@@ -102,7 +103,7 @@ def fold(
     by which these are combined, where blocks leave some; else they look back. ``together``: whether one launch folds and broadcasts, where it can.
     ``in_runs``: whether lanes keep their columns where they broadcast, or rows end anywhere. ``registers``: rows that a thread of a launch of all has
     in registers, or 0. ``by_rows``: whether lanes that broadcast have rows, never pieces of all rows. ``share``: share of the level 2 cache that a
-    pass of atomics may fill. ``tabled``: whether blocks that add look for ids that crowd.
+    pass of atomics may fill. ``tabled``: whether blocks that add look for ids that crowd. ``filled``: bytes of a gap that a warp fills as a range.
 
     For ``disordered`` ids a sorted op gives unspecified values, but stays inside its arrays.
     """
@@ -136,7 +137,7 @@ def fold(
             using(FoldRanges, min_part_tiles=tiles), using(CountIds, grid_blocks_per_multiprocessor=1), using(IdPasses, cache_share=share),
             using(Crowds, min_input_bytes=1) if tabled else contextlib.nullcontext(), of_blocks, of_warps, in_cache, runs, stages,
             once if at_once else contextlib.nullcontext(), narrow_stages, wide_stages, combined, back,
-            contextlib.nullcontext() if together else using(FoldThenBroadcast, max_bytes=1), kept,
+            contextlib.nullcontext() if together else using(FoldThenBroadcast, max_bytes=1), kept, using(FoldGaps, range_bytes=filled),
             using(
                 FoldAndBroadcastShort, threads_per_block=64, items_per_thread=registers or 8, long_rows=48, grid_blocks_per_multiprocessor=1,
                 max_segment_rows=1e9 if registers else 0.0, max_pivoted_rows=1e9 if registers else 0.0,
@@ -171,6 +172,11 @@ def one_long_gap(rng: np.random.Generator, rows: int, segments: int) -> np.ndarr
 def gaps(rng: np.random.Generator, rows: int, segments: int) -> np.ndarray:
     """Ids with short and long gaps before, between and after segments."""
     return np.cumsum([3, 66, 1, 70, 2, 150, 1, 1])
+
+
+def apart(rng: np.random.Generator, rows: int, segments: int) -> np.ndarray:
+    """Runs of a few rows with gaps between them, of which some are too long for those who find them, and ids outside the range at both ends."""
+    return np.cumsum(rng.choice([0, 0, 0, 1, 1, 2, 5, 9, 40, 63, 64, 65, 66, 130], rows)) - 70
 
 
 SORTED = "segment_sum", "ragged_sorted"
@@ -298,6 +304,20 @@ for columns, element in ((17, "f32"), (19, "bf16"), (33, "f16")):
 for name, ids, index in (("gaps", samples.outside, "i32"), ("gaps, one long", one_long_gap, "i64")):
     fold(f"staged, halves between {name}", "segment_max", "ragged_sorted", Sample(f"S22 {name}", 300, (13,), 1200, ids, "bf16", index), 1,
          staged=2048)  # fmt: skip
+for filled in (1, FoldGaps.range_bytes):
+    for columns, element, index, op in (
+        (1, "f32", "i32", "sum"), (3, "bf16", "i64", "max"), (5, "f16", "i32", "mean"), (4, "f32", "i32", "prod"), (1, "f64", "i64", "argmax"),
+    ):  # fmt: skip
+        sample = Sample(f"apart {columns}", 120, (columns,), 2900, apart, element, index, whole=op == "argmax")
+        fold(f"short runs, {op} of {columns} columns of {element} apart, {filled}", f"segment_{op}", "ragged_sorted", sample, MANY, short=True,
+             filled=filled)  # fmt: skip
+    for columns, element, index, op in (
+        (5, "f32", "i32", "sum"), (12, "bf16", "i64", "max"), (3, "f32", "i32", "var"), (5, "f64", "i32", "mean"), (2, "f32", "i32", "norm2"),
+        (7, "f32", "i64", "argmin"),
+    ):  # fmt: skip
+        sample = Sample(f"staged apart {columns}", 120, (columns,), 2900, apart, element, index, whole=op == "argmin")
+        fold(f"staged, {op} of {columns} columns of {element} apart, {filled}", f"segment_{op}", "ragged_sorted", sample, 1, staged=1024,
+             filled=filled)  # fmt: skip
 fold("staged, columns apart and gaps", "segment_logsumexp", "ragged_sorted", Sample("S19", 8, (21,), 460, gaps), MANY, staged=512)
 fold("staged, pairs", "segment_softmax_backward", "broadcast", of_runs("S20", 8, 5, 12, 0, 3, 70, 9), MANY, staged=1024)
 fold("staged, pairs apart", "segment_softmax_backward", "broadcast", of_runs("S21", 19, 5, 12, 0, 3, 70, 9), MANY, staged=2048)

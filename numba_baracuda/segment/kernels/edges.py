@@ -9,6 +9,7 @@ from numba import cuda
 from numba.cuda.types import int32, int64, uint32
 
 from ...runtime import jit
+from ..tiling import GAP
 from .common import NOTHING, clamp
 from .gaps import short_gap_fillers
 from .lookback import ids_around, run_finisher_of
@@ -93,7 +94,9 @@ def edge_functions_of(monoid: str, value: str, vector: int, result: str, store_v
 
 
 @functools.cache
-def tile_end_of(monoid: str, value: str, columns: int, result: str, store_vector: int, fills: bool, looks_back: bool) -> Any:
+def tile_end_of(
+    monoid: str, value: str, columns: int, result: str, store_vector: int, fills: bool, looks_back: bool, longest: int = GAP
+) -> Any:  # fmt: skip
     """``end(edge_ids, …, open_states, edge, current, begun, first, length, …)`` where each warp walks a tile, and lane 0 has what is open at its end.
 
     The run of id ``current`` from row ``begun`` of the tile on, whose states are ``open_states``, becomes edge ``edge``. Behind the last row of all a
@@ -101,7 +104,7 @@ def tile_end_of(monoid: str, value: str, columns: int, result: str, store_vector
     """
     _, save_last_edge, combine_edges = edge_functions_of(monoid, value, columns, result, store_vector)
     finish_runs = run_finisher_of(monoid, value, columns, result, store_vector)
-    fill_short_gap, _ = short_gap_fillers("i64", result, columns, store_vector, fills=fills)
+    fill_short_gap, _ = short_gap_fillers("i64", result, columns, store_vector, fills=fills, longest=longest)
 
     @jit.device
     def end(

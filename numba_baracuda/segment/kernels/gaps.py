@@ -65,12 +65,12 @@ def gap_finder(index: str) -> Any:
 
 @functools.cache
 def short_gap_fillers(
-    index: str, value: str, vector: int, store_vector: int = 0, apart: int = 0, fills: bool = True, many: bool = False
+    index: str, value: str, vector: int, store_vector: int = 0, apart: int = 0, fills: bool = True, many: bool = False, longest: int = GAP
 ) -> tuple[Any, Any]:  # fmt: skip
     """``fill_between(output, before, after, last, row_stride, offset, left, empty)`` fills the empty segments between two ids of type ``index``;
     ``last`` is :func:`~.common.last_id_of` them. ``fill_short_gap`` without ``last`` does so between two clamped ids.
 
-    Gaps are of at most ``GAP`` segments; both do nothing unless they ``fill``. ``many`` as in :func:`blank_writer`.
+    Gaps are of at most ``longest`` segments; both do nothing unless they ``fill``. ``many`` as in :func:`blank_writer`.
     """
     write_empty, gap_between, unsigned = blank_writer(value, vector, store_vector, apart, many), gap_finder(index), jit.SCALARS["u" + index[1:]]
 
@@ -79,39 +79,64 @@ def short_gap_fillers(
         if fills and unsigned(after - before) != unsigned(1):
             first, end = gap_between(before, after, last)
             count = unsigned(end - first)
-            if unsigned(count - unsigned(1)) < unsigned(GAP):
+            if unsigned(count - unsigned(1)) < unsigned(longest):
                 write_empty(output, first, count, row_stride, offset, left, empty)
 
     @jit.device
     def fill_short_gap(output: Any, before: Any, after: Any, row_stride: Any, offset: Any, left: Any, empty: Any) -> None:
-        if fills and 0 < after - before - 1 <= GAP:
+        if fills and 0 < after - before - 1 <= longest:
             write_empty(output, before + 1, after - before - 1, row_stride, offset, left, empty)
 
     return fill_short_gap, fill_between
 
 
 @functools.cache
-def flat_gap_filler(index: str, value: str) -> Any:
-    """``fill_flat(output, owns, before, after, last, columns, empty)``: a warp fills the gaps of its lanes as one range of elements.
-
-    Lane 0 ``owns`` a gap between two ids if any lane does; gaps ascend with the lanes, and rows are contiguous. Rows between gaps become ``empty``,
-    too, and results may be stored in them after it. Does nothing, and returns False, where some gap is long.
-    """
-    gap_between, (_, narrow), unsigned = gap_finder(index), conversions_of(value), jit.SCALARS["u" + index[1:]]
+def range_filler(value: str, vector: int) -> Any:
+    """``fill_range(output, begin, end, empty)``: a warp stores ``empty`` in elements from ``begin`` up to ``end``, ``vector`` at a time."""
+    element, store, (_, narrow) = jit.SCALARS[value], STORE[vector], conversions_of(value)
 
     @jit.device
-    def fill_flat(output: Any, owns: Any, before: Any, after: Any, last: Any, columns: Any, empty: Any) -> Any:
-        own_first, own_end = gap_between(before, after, last)
-        owners = cuda.ballot_sync(-1, owns)
-        if owners == 0 or cuda.ballot_sync(-1, owns and unsigned(own_end - own_first) > unsigned(GAP)) != 0:
-            return False
-        first, end = cuda.shfl_sync(-1, int64(own_first), 0), cuda.shfl_sync(-1, int64(own_end), 31 - cuda.clz(owners))
-        blank, at, left = narrow(empty), first * columns + cuda.laneid, int32((end - first) * columns - cuda.laneid)
+    def fill_range(output: Any, begin: Any, end: Any, empty: Any) -> None:
+        blank = cuda.local.array(vector, element)
+        for v in range(vector):
+            blank[v] = narrow(empty)
+        # whole vectors, and what lies before and behind them
+        whole, behind, lane = (begin + vector - 1) & int64(-vector), end & int64(-vector), int32(cuda.laneid)
+        at, left = whole + lane * vector, int32(behind - whole - lane * vector)
         while left > 0:
-            output[at] = blank
-            at, left = at + 32, int32(opaque(left - 32))
+            store(output, at, blank, 0)
+            at, left = at + 32 * vector, int32(opaque(left - 32 * vector))
+        if vector > 1:
+            if begin + lane < min(whole, end):
+                output[begin + lane] = blank[0]
+            if max(behind, whole) <= behind + lane < end:
+                output[behind + lane] = blank[0]
+
+    return fill_range
+
+
+@functools.cache
+def flat_gap_filler(index: str, value: str, vector: int, longest: int) -> Any:
+    """``fill_flat(output, owns, before, after, last, columns, empty)``: a warp fills the gaps that its lanes ``own``, each between two ids.
+
+    Gaps ascend with the lanes, and rows are contiguous. Gaps of more than ``longest`` segments stay as they are. Where there is none, rows between
+    gaps become ``empty``, too. Results may be stored after it.
+    """
+    gap_between, fill_range, unsigned = gap_finder(index), range_filler(value, vector), jit.SCALARS["u" + index[1:]]
+
+    @jit.device
+    def fill_flat(output: Any, owns: Any, before: Any, after: Any, last: Any, columns: Any, empty: Any) -> None:
+        first, end = gap_between(before, after, last)
+        count = unsigned(end - first)
+        found = int32(cuda.ballot_sync(-1, owns and unsigned(count - unsigned(1)) < unsigned(longest)))
+        together = cuda.ballot_sync(-1, owns and count > unsigned(longest)) == 0
+        while found != 0:
+            owner, final = int32(cuda.ffs(found) - 1), int32(31 - cuda.clz(found))
+            final = final if together else owner
+            begin = cuda.shfl_sync(-1, int64(first), owner) * columns
+            fill_range(output, begin, cuda.shfl_sync(-1, int64(end), final) * columns, empty)
+            found = int32(0) if together else int32(found & (found - 1))
         cuda.syncwarp()
-        return True
 
     return fill_flat
 
@@ -129,12 +154,16 @@ def share_blocks(row_blocks: Any, number: Any) -> Any:
 
 
 @functools.cache
-def gap_filler(value: str, vector: int, dims: int, threads: int, store_vector: int = 0, many: bool = False) -> Any:
-    """``fill_long_gaps`` fills gaps of more than ``GAP`` segments: some lanes of a warp look at one segment each, whose id is a multiple of ``GAP``.
+def gap_filler(
+    value: str, vector: int, dims: int, threads: int, store_vector: int = 0, many: bool = False, fill_vector: int = 0, longest: int = GAP
+) -> Any:  # fmt: skip
+    """``fill_long_gaps`` fills gaps of more than ``longest`` segments: some lanes of a warp look at one segment each, whose id is a multiple of it.
 
-    They are as many as :func:`~..tiling.gap_blocks` has probes for. A block has ``threads``.
+    They are as many as :func:`~..tiling.gap_blocks` has probes for. A block has ``threads``. With a ``fill_vector`` rows are contiguous, and gaps are
+    filled as ranges of elements, so many at a time.
     """
     offset_of, write_empty = strided_offset_of(dims), blank_writer(value, vector, store_vector, many=many)
+    fill_range = range_filler(value, fill_vector or 1)
 
     @jit.device
     def fill_long_gaps(
@@ -145,20 +174,23 @@ def gap_filler(value: str, vector: int, dims: int, threads: int, store_vector: i
         while bits < 5 and vector << bits < columns:
             bits, shift = int32(bits + 1), int32(shift - 1)
         lane, group, groups = int32(cuda.laneid & (1 << bits) - 1), int32(cuda.laneid >> bits), int32(1 << shift)
-        probes = min((segments + (GAP * GAP_WARPS - 1)) // (GAP * GAP_WARPS), int64(32))
-        probe = ((block * (threads // 32) + (cuda.threadIdx.x >> 5)) * probes + cuda.laneid) * GAP
+        probes = min((segments + (longest * GAP_WARPS - 1)) // (longest * GAP_WARPS), int64(32))
+        probe = ((block * (threads // 32) + (cuda.threadIdx.x >> 5)) * probes + cuda.laneid) * longest
         first, last = int64(0), int64(0)
         if cuda.laneid < probes and probe < segments:
             row = first_at_least(ids, ids_step, 0, rows, probe)
             before = clamp(ids[(row - 1) * ids_step], segments) if row > 0 else int64(-1)
             after = clamp(ids[row * ids_step], segments) if row < rows else int64(segments)
-            if before < probe < after and (after - before - 1 > GAP or rows == 0):
-                first = before + 1 if before >= probe - GAP else probe
-                last = min(after, probe + GAP)
+            if before < probe < after and (after - before - 1 > longest or rows == 0):
+                first = before + 1 if before >= probe - longest else probe
+                last = min(after, probe + longest)
         found = cuda.ballot_sync(-1, first < last)
         while found != 0:
             owner = cuda.ffs(found) - 1
             found = int32(found & (found - 1))
+            if fill_vector:
+                fill_range(output, cuda.shfl_sync(-1, first, owner) * columns, cuda.shfl_sync(-1, last, owner) * columns, empty)
+                continue
             begin = cuda.shfl_sync(-1, first, owner) + group
             count = int32(cuda.shfl_sync(-1, last, owner) - begin + groups - 1) >> shift
             column = int64(lane * vector)

@@ -15,10 +15,10 @@ from ...kernels.elements import accumulator_type
 from ...runtime import jit
 from ...runtime.parameters import Ptr, Scalar
 from ..policy import FoldShortRuns
-from ..tiling import Tiling
+from ..tiling import GAP, Tiling
 from .common import clamp, lane_ids_loader_of, last_id_of, part_of
 from .edges import edge_functions_of, tile_end_of
-from .gaps import gap_filler, share_blocks, short_gap_fillers
+from .gaps import flat_gap_filler, gap_filler, share_blocks, short_gap_fillers
 from .states import heads_of, lane_scan, run_states_of, states_below
 from .sums import open_run_of
 
@@ -32,7 +32,7 @@ def place_of(number: Any) -> Any:
 @jit.kernel
 def fold_short_runs(
     *, monoid: str, value: str, result: str, index: str, columns: int, share: int, vector: int, row_index: str, input_positions: bool,
-    store_vector: int, fills: bool, guarded: bool, clears: bool, looks_back: bool = False,
+    store_vector: int, fills: bool, guarded: bool, clears: bool, looks_back: bool = False, fill_vector: int = 0, longest_gap: int = GAP,
     threads_per_block: int = FoldShortRuns.threads_per_block,
 ) -> Any:  # fmt: skip
     """Folds runs of ids in order, as :func:`fold_tiles` does, where rows are short, and permuted or in short runs.
@@ -50,7 +50,8 @@ def fold_short_runs(
     * ``share``: rows of a lane in each step; ``store_vector``: elements of a store to ``output``
     * ``vector``: elements of a load of a permuted row. Rows that are not permuted are contiguous and begin at a multiple of 16 bytes
     * ``input_positions``: whether the position of row r is ``permutation[r]``; else it is r
-    * ``fills``: whether empty segments get ``empty``
+    * ``fills``: whether empty segments get ``empty``; ``fill_vector``: elements of a store to a range of them by a warp, where the output is
+      contiguous, or 0 where lanes store them; ``longest_gap``: empty segments between two rows that are filled so, :func:`~..tiling.longest_gap`
     * ``clears``: whether the kernel sets ``cleared`` [rows, columns], which is contiguous, to 0; else ``cleared`` is any address
     * ``other`` [rows, columns]: the second elements of a monoid of pairs, which are read as those of ``input``; else any address. ``other_row``:
       elements from one of its rows to the next
@@ -63,9 +64,11 @@ def fold_short_runs(
     open_run = open_run_of(monoid, value, columns, result, store_vector=store_vector)
     begin_rows, append_row, close_run, run_scalars = open_run.begin, open_run.append, open_run.close, open_run.scalars
     save_edge, _, _ = edge_functions_of(monoid, value, columns, result, store_vector)
-    end_tiles, heads_among = tile_end_of(monoid, value, columns, result, store_vector, fills, looks_back), heads_of(share)
-    fill_short_gap, fill_between = short_gap_fillers(index, result, columns, store_vector, fills=fills, many=True)
-    fill_long_gaps = gap_filler(result, store_vector, 1, threads_per_block, many=True)
+    in_ranges = fill_vector > 0
+    end_tiles, heads_among = tile_end_of(monoid, value, columns, result, store_vector, fills, looks_back, longest_gap), heads_of(share)
+    fill_short_gap, fill_between = short_gap_fillers(index, result, columns, store_vector, fills=fills, many=True, longest=longest_gap)
+    fill_long_gaps = gap_filler(result, store_vector, 1, threads_per_block, many=True, fill_vector=fill_vector, longest=longest_gap)
+    fill_flat = flat_gap_filler(index, result, fill_vector or 1, longest_gap)
     last_id, unsigned, load_shared, store_shared = last_id_of(index), jit.SCALARS["u" + index[1:]], LOAD_SHARED[1], STORE_SHARED[1]
     wide, load_ids = BY_NAME[value].vector, lane_ids_loader_of(index, share)
     load, store = LOAD_ONCE[wide], STORE_STREAM[wide]
@@ -209,13 +212,17 @@ def fold_short_runs(
                     for k in range(scalars):
                         store_shared(held_states, slot + k * ended_size, ended, k)
                 cuda.syncwarp()
+                load_shared(held_ids, place_of(int32(count - 1)), one_id, 0)
+                # where many segments are empty, the warp stores them first
+                gappy = in_ranges and unsigned(one_id[0] - current) > unsigned(count + min(count, int32(GAP)))
                 at = lane
-                while at < count:
-                    slot, identifier, opened, leads = place_of(at), current, begun, at == 0
+                while int32(at - lane) < count:
+                    ends = at < count
+                    slot, identifier, opened, leads = place_of(min(at, int32(count - 1))), current, begun, at == 0
                     load_shared(held_ids, slot, one_id, 0)
                     load_shared(held_rows, slot, one_row, 0)
                     following, its_rows = one_id[0], int32(position + one_row[0])
-                    if not leads:
+                    if ends and not leads:
                         past = place_of(int32(at - 1))
                         load_shared(held_ids, past, one_id, 0)
                         load_shared(held_rows, past, one_row, 0)
@@ -223,11 +230,14 @@ def fold_short_runs(
                     its_rows = int32(its_rows - opened)
                     for k in range(scalars):
                         load_shared(held_states, slot + k * ended_size, ended, k)
+                    if gappy:
+                        fill_flat(output, ends, identifier, following, last, columns, empty)
                     if leads and edge == leading:
                         save_edge(edge_ids, edge_counts, edge_states, edge, 0, 1, 0, clamp(identifier, segments), its_rows, ended)
-                    elif unsigned(identifier) < most:
+                    elif ends and unsigned(identifier) < most:
                         store_result(output, int64(unsigned(identifier)) * output_row, columns, ended, its_rows, correction)
-                    fill_between(output, identifier, following, last, output_row, 0, columns, empty)
+                    if ends and not gappy:
+                        fill_between(output, identifier, following, last, output_row, 0, columns, empty)
                     at = int32(opaque(at + 32))
                 slot = place_of(int32(count - 1))
                 load_shared(held_ids, slot, one_id, 0)
@@ -243,6 +253,6 @@ def fold_short_runs(
         )  # fmt: skip
 
     def launch_config(rows: int, segments: int, tile: int) -> tuple[int, int, int]:
-        return Tiling(rows, 32, 1, tile, threads_per_block).fold_launch(segments)
+        return Tiling(rows, 32, 1, tile, threads_per_block).fold_launch(segments, longest_gap)
 
     return fold_short_runs, launch_config

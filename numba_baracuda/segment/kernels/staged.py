@@ -15,7 +15,7 @@ from ...kernels.elements import accumulator_type
 from ...runtime import jit
 from ...runtime.parameters import Ptr, Scalar
 from ..policy import FoldStaged
-from ..tiling import Tiling
+from ..tiling import GAP, Tiling
 from .common import NOTHING, clamp, half_row_of, last_id_of, part_of
 from .edges import edge_functions_of
 from .gaps import flat_gap_filler, gap_filler, share_blocks, short_gap_fillers
@@ -56,7 +56,8 @@ def begin_copies(array: Any, first: Any, count: Any, size: Any, shared: Any, at:
 @jit.kernel
 def fold_staged(
     *, monoid: str, value: str, result: str, index: str, vector: int, apart: int, fills: bool, guarded: bool, looks_back: bool = False,
-    threads_per_block: int = FoldStaged.threads_per_block, items_per_thread: int = FoldStaged.items_per_thread,
+    fill_vector: int = 0, longest_gap: int = GAP, threads_per_block: int = FoldStaged.threads_per_block,
+    items_per_thread: int = FoldStaged.items_per_thread,
 ) -> Any:  # fmt: skip
     """Folds runs of ids in order, as :func:`fold_tiles` does, where rows are contiguous.
 
@@ -64,13 +65,14 @@ def fold_staged(
     unless the last one is that of the run that is open. It lists the heads among them, rows whose id differs from the one before. Then each lane
     takes ``vector`` columns of a run, or of every 2ⁿ-th row of it where runs are few, and such lanes combine their states in a tree. The run that is
     open between stages has its states in shared memory. Gaps, edges, carries and statuses are those of :func:`fold_tiles`; but where gaps are many, a
-    warp fills those of halves as one range of elements. Shapes, tile, stage and ids fix the order of every fold. Dynamic shared memory: see
+    warp fills them as one range of elements. Shapes, tile, stage and ids fix the order of every fold. Dynamic shared memory: see
     :func:`~..staged_tiling.staged_bytes`. Bytes: rows · (columns · value + index) read, of each operand, segments · columns · result written.
 
     Constants and parameters as :mod:`.` lists them, where columns of input and output are contiguous, and rows of the input, too; and
 
     * ``items_per_thread``: rows that a lane loads from shared memory before it uses the first; half as many of many columns
-    * ``fills``: whether empty segments get ``empty``
+    * ``fills``: whether empty segments get ``empty``; ``fill_vector``: elements of a store to a range of them by a warp, where the output is
+      contiguous, or 0 where lanes store them; ``longest_gap``: empty segments between two rows that are filled so, :func:`~..tiling.longest_gap`
     * ``apart``: how far the columns of a lane lie apart, which is ``width``; 1 where they are neighbours but no vector, 0 where they are a vector
     * ``other``: the second elements of a monoid of pairs, else any address
     * ``stage``: rows of a multiple of 16 bytes together, as are their ids
@@ -91,10 +93,11 @@ def fold_staged(
     walk = run_walker_of(monoid, value, vector, result, batch_rows, operands, apart > 0 and not loose, loose=loose)
     save_edge, save_last_edge, combine_edges = edge_functions_of(monoid, value, vector, result, apart=apart)
     finish_runs = run_finisher_of(monoid, value, vector, result, apart=apart)
-    fill_short_gap, fill_between = short_gap_fillers(index, result, vector, fold.store_vector, apart, fills)
-    flat, fill_flat = fills and loose, flat_gap_filler(index, result)
+    in_ranges = fill_vector > 0
+    fill_short_gap, fill_between = short_gap_fillers(index, result, vector, fold.store_vector, apart, fills, longest=longest_gap)
+    fill_flat = flat_gap_filler(index, result, fill_vector or 1, longest_gap)
     together = 1 if apart > 1 else vector
-    fill_long_gaps = gap_filler(result, 1 if apart else vector, 1, threads_per_block, fold.store_vector)
+    fill_long_gaps = gap_filler(result, 1 if apart else vector, 1, threads_per_block, fold.store_vector, fill_vector=fill_vector, longest=longest_gap)
     await_stage = await_copies(0)
     last_id, unsigned, wide_ids, each = last_id_of(index), jit.SCALARS["u" + index[1:]], BY_NAME[index].vector, _FEW_LOOKED_AT if many else _LOOKED_AT
     load_bound = load_id = load_state = LOAD_SHARED[1]
@@ -218,9 +221,8 @@ def fold_staged(
             row_step = cuda.shfl_sync(-1, int32(row_size << level), 0)
             shares, first_end, last_begin = int32(1 << level), int32(wide << level), int32((heads * wide << level) - 31)
             turn, turns = int32(0), int32(runs << level) if count > 0 else int32(0)
-            # lanes store halves one by one, so where runs and gaps alternate, as a flat range first
-            id_range = unsigned(final - current) if flat and heads > 0 else unsigned(0)
-            gappy = flat and level == 0 and output_row == columns and id_range > unsigned(2 * heads)
+            # where many segments are empty, the warp stores them first
+            gappy = in_ranges and heads > 0 and unsigned(final - current) > unsigned(heads + min(heads, int32(GAP)))
             while turn < turns:
                 item = int32(turn + lane)
                 share, taken = int32(item & (shares - 1)), uint32(item) >> uint32(level)
@@ -251,18 +253,18 @@ def fold_staged(
                     elif owner and number == 0 and edge == leading:
                         save_edge(edge_ids, edge_counts, shared_states, edge, first_state, wide, column, clamp(current, segments), its_rows, states)
                         its_rows = int32(0)
-                filled = False
-                if flat and gappy:  # ``flat`` is a constant: other kernels do not compile what follows
+                if in_ranges and gappy:  # ``in_ranges`` is a constant: other kernels do not compile what follows
                     load_id(held_ids, begin, id_pair, 0)
                     load_id(held_ids, min(end, count - 1), id_pair, 1)
-                    filled = fill_flat(output, number < heads, current if number == 0 else id_pair[0], id_pair[1], last, columns, empty)
+                    owns = number < heads and share == 0 and column == 0
+                    fill_flat(output, owns, current if number == 0 else id_pair[0], id_pair[1], last, columns, empty)
                 if share == 0 and number < heads:
                     load_id(held_ids, begin, id_pair, 0)
                     load_id(held_ids, end, id_pair, 1)
                     inside = int32(row_size - column * together)
                     # the first run may have begun before, and have no rows here
                     identifier = current if number == 0 else id_pair[0]
-                    if not filled:
+                    if not gappy:
                         fill_between(output, identifier, id_pair[1], last, output_row, int64(column * together), inside, empty)
                     if its_rows > 0 and unsigned(identifier) < most:
                         store_result(output, int64(unsigned(identifier)) * output_row + column * together, inside, states, its_rows, correction)
@@ -305,6 +307,6 @@ def fold_staged(
             column = int32(opaque(column + threads_per_block))
 
     def launch_config(rows: int, segments: int, tile: int) -> tuple[int, int, int]:
-        return Tiling(rows, 32, 1, tile, threads_per_block).fold_launch(segments)
+        return Tiling(rows, 32, 1, tile, threads_per_block).fold_launch(segments, longest_gap)
 
     return fold_staged, launch_config

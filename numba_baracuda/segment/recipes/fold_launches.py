@@ -14,7 +14,7 @@ from ...core.sizes import least, plain
 from .. import policy, policy_of
 from ..staged_tiling import staged_bytes, staged_columns, staged_rows
 from ..statuses import early_blocks
-from ..tiling import Tiling, gap_blocks, half_reciprocal_of, vector_for
+from ..tiling import GAP, Tiling, gap_blocks, half_reciprocal_of, longest_gap, vector_for
 from .carries import carry_arguments
 from .common import Rows, kernel_spec, taken
 from .segment_fold import SegmentFold
@@ -62,13 +62,23 @@ def most_entries(descriptor: SegmentDescriptor, target: Target, monoid: KernelMo
     return Tiling.most_entries(plan, descriptor.num_inputs, target.multiprocessors, halves, _short(descriptor))
 
 
-def _launch(tiling: Tiling, descriptor: SegmentDescriptor, fold: SegmentFold) -> tuple[int, int, int]:
-    return tiling.fold_launch(descriptor.num_segments) if fold.fills else tiling.launch
+def _launch(tiling: Tiling, descriptor: SegmentDescriptor, fold: SegmentFold, gap: int = GAP) -> tuple[int, int, int]:
+    return tiling.fold_launch(descriptor.num_segments, gap) if fold.fills else tiling.launch
 
 
-def _gaps(plan: policy.FoldNarrow | policy.FoldStaged, descriptor: SegmentDescriptor, fold: SegmentFold) -> int:
+def _gaps(plan: policy.FoldNarrow | policy.FoldStaged, descriptor: SegmentDescriptor, fold: SegmentFold, gap: int = GAP) -> int:
     """Blocks of that launch that look for gaps."""
-    return gap_blocks(descriptor.num_segments, plan.threads_per_block) if fold.fills else 0
+    return gap_blocks(descriptor.num_segments, plan.threads_per_block, gap) if fold.fills else 0
+
+
+def _ranges(rows: Rows, fold: SegmentFold, pays: bool = True) -> dict[str, int]:
+    """The constants of a fold whose warps fill empty segments as ranges of elements, if that ``pays``. Lanes do so else, and where rows of the output
+    are not contiguous.
+    """
+    if not (pays and fold.fills and rows.strides[1] == (1,) and rows.steps[1] == rows.columns):
+        return {"fill_vector": 0, "longest_gap": GAP}
+    result = BY_NAME[fold.result]
+    return {"fill_vector": result.vector if rows.addresses[1] == 0 else 1, "longest_gap": longest_gap(plain(rows.columns) * result.itemsize)}
 
 
 def _arguments(descriptor: SegmentDescriptor, target: Target, fold: SegmentFold, tiling: Tiling, status: Slot | None) -> dict[str, Any]:
@@ -130,14 +140,19 @@ def _narrow(
     """The launch where lanes share the rows, its tiling, and the slot of statuses, if its blocks look back."""
     value, order, columns, results = descriptor.element, fold.order, rows.columns, fold.monoid.results
     plan = policy_of.fold_narrow(target, value, order.index, columns, fold.monoid, usual)
-    tiling = Tiling.of_narrow(plan, descriptor.num_inputs, target.multiprocessors, _gaps(plan, descriptor, fold), known=not fold.monoid.heavy)
+    short = isinstance(plan, policy.FoldShortRuns)
+    ranges = _ranges(rows, fold) if short else {}
+    gap = ranges.get("longest_gap", GAP)
+    gaps = _gaps(plan, descriptor, fold, gap)
+    tiling = Tiling.of_narrow(plan, descriptor.num_inputs, target.multiprocessors, gaps, known=not fold.monoid.heavy)
     name, second = (fold.other[0], 2) if fold.other else (NULL, 0)
     store_vector = vector_for(BY_NAME[fold.result].itemsize, columns * results, (rows.addresses[1], (rows.steps[1] * results, 1)))
     kernel, options, more = "fold_narrow", dict[str, Any](), dict[str, Any]()
-    if isinstance(plan, policy.FoldShortRuns):
+    if short:
         operands, permuted = [(rows.addresses[k], (rows.steps[k], 1)) for k in (0, second)], order.row_index != ""
         kernel, options = "fold_short_runs", {"row_index": order.row_index, "input_positions": fold.input_positions}
         options["vector"] = vector_for(BY_NAME[value].itemsize, columns, *operands) if permuted else 1
+        options |= ranges
         more = {"permutation": order.permutation, "input_row": rows.steps[0], "other_row": rows.steps[second]}
     status = status_slot(descriptor.num_inputs, tiling.row_blocks, 1, columns, fold.monoid, fold.state_of(value))
     spec = kernel_spec(
@@ -147,7 +162,7 @@ def _narrow(
     )  # fmt: skip
     arguments = _arguments(descriptor, target, fold, tiling, status) | more
     arguments |= {"other": name, "cleared": fold.cleared, "output_row": rows.steps[1]}
-    return Launch(spec, _launch(tiling, descriptor, fold), arguments), tiling, status
+    return Launch(spec, _launch(tiling, descriptor, fold, gap), arguments), tiling, status
 
 
 def _staged(
@@ -182,21 +197,36 @@ def _staged(
     if not (stage and (fits or (odd and width <= plan.max_vectors))):
         return None
     longer = descriptor.num_inputs >= plan.even_segment_rows * descriptor.num_segments
-    gaps, known = _gaps(plan, descriptor, fold), value.itemsize < 8
+    ranges = _ranges(rows, fold, _ranges_pay(plan, descriptor, monoid, vector, width, value.itemsize == 2 and apart == 1))
+    gap = ranges["longest_gap"]
+    gaps, known = _gaps(plan, descriptor, fold, gap), value.itemsize < 8
     tiling = Tiling.of_staged(plan, descriptor.num_inputs, stage, target.multiprocessors, gaps, known, longer)
     status = status_slot(descriptor.num_inputs, tiling.row_blocks, plain(width), vector, monoid, fold.state_of(value.name))
     spec = kernel_spec(
         "fold_staged", tiling.threads, plan.min_blocks_per_multiprocessor, monoid=monoid.name, value=descriptor.element, result=fold.result,
-        index=order.index, vector=vector, apart=apart, fills=fold.fills, guarded=fold.guarded, looks_back=bool(status),
-        **constants(plan),
+        index=order.index, vector=vector, apart=apart, fills=fold.fills, guarded=fold.guarded, looks_back=bool(status), **ranges, **constants(plan),
     )  # fmt: skip
     arguments = _arguments(descriptor, target, fold, tiling, status) | {
         "other": fold.other[0] if fold.other else NULL, "columns": rows.columns, "stage": stage, "width": width,
         "reciprocal": half_reciprocal_of(width), "output_row": rows.steps[1],
     }  # fmt: skip
-    blocks, threads, _ = _launch(tiling, descriptor, fold)
+    blocks, threads, _ = _launch(tiling, descriptor, fold, gap)
     states = width * vector * monoid.width * BY_NAME[fold.state_of(value.name)].itemsize
     return Launch(spec, (blocks, threads, staged_bytes(plan, stage, row_bytes, id_bytes, states)), arguments), tiling, status
+
+
+def _ranges_pay(plan: policy.FoldStaged, descriptor: SegmentDescriptor, monoid: KernelMonoid, vector: int, width: int, loose: bool) -> bool:
+    """Whether warps that fold rows by way of shared memory fill empty segments as ranges.
+
+    Lanes that store 16 bytes each, or many that store a row, are as fast. States of several scalars leave few registers for it: with these it pays
+    where a lane has a row, or stores ``loose`` halves, or results are wide; or where most segments are empty.
+    """
+    n, segments = descriptor.num_inputs, descriptor.num_segments
+    if width > plan.max_filling_lanes or (BY_NAME[descriptor.element].itemsize == 8 and vector > 1):
+        return False
+    if not monoid.heavy or loose or segments >= plan.sparse_segments * n:
+        return True
+    return n <= plan.filled_segment_rows * segments and (width == 1 or monoid.extreme)
 
 
 def _stages_pay(plan: policy.FoldStaged, descriptor: SegmentDescriptor, monoid: KernelMonoid, rows: Rows, apart: bool) -> bool:
