@@ -213,8 +213,8 @@ def fold_short_runs(
                         store_shared(held_states, slot + k * ended_size, ended, k)
                 cuda.syncwarp()
                 load_shared(held_ids, place_of(int32(count - 1)), one_id, 0)
-                # where many segments are empty, the warp stores them first
-                gappy = in_ranges and unsigned(one_id[0] - current) > unsigned(count + min(count, int32(GAP)))
+                # where most segments are empty, the warp stores them first
+                gappy = in_ranges and unsigned(one_id[0] - current) > unsigned(2 * count)
                 at = lane
                 while int32(at - lane) < count:
                     ends = at < count
