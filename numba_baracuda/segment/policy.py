@@ -190,8 +190,10 @@ class FoldStaged(Policy):
     chosen_row_bytes: int = 64  #: bytes of a row up to which, with a pivot that rows choose, rows in long runs are for it, too
     chosen_halves_bytes: int = 16  #: the same of halves
     max_filling_lanes: int = 8  #: lanes of a row at most where a warp fills empty segments as ranges
-    sparse_segments: int = 4  #: segments for each row from which it does so with states of several scalars, too
-    filled_segment_rows: float = 8.0  #: rows for each segment in the mean up to which it does, where a lane has a row of these
+    sparse_segments: int = 4  #: segments for each row from which it does so whatever the states are
+    #: Rows for each segment in the mean up to which it does so with states of several scalars, where a lane has a row; and where several have a row.
+    filled_segment_rows: float = 8.0
+    few_filled_rows: float = 3.0
     max_vectors: int = 64  #: vectors of a wide row at most with sums about a pivot, or states of more than two scalars
     stage_bytes: int = 8192  #: bytes of rows that a warp has in shared memory at a time, with their ids and the numbers of heads, about
     max_tile_steps: int = 16  #: stages of a tile at most

@@ -33,7 +33,7 @@ from numba_baracuda.segment.staged_tiling import (
     staged_runs_columns,
     staged_runs_rows,
 )
-from numba_baracuda.segment.tiling import Tiling, half_reciprocal_of, lanes_for, reciprocal_of
+from numba_baracuda.segment.tiling import GAP, Tiling, gap_blocks, half_reciprocal_of, lanes_for, reciprocal_of
 from numba_baracuda.segment.waves import even_steps
 
 CARD = Target((9, 0), 132, 50 << 20)
@@ -430,6 +430,22 @@ def test_lanes_keep_columns_in_long_runs(op: str, element: str, columns: int, ro
     """Of halves that are whole vectors, where a segment has more than one number for each column and rows for each lane of a block."""
     launches = _launches(f"segment_{op}", columns, rows=1 << 24, segments=(1 << 24) // rows_each, element=element)
     assert launches[-1].spec.kernel == ("broadcast_runs" if runs else "broadcast_flat")
+
+
+@pytest.mark.parametrize(
+    ("op", "element", "columns", "rows_each", "vector", "gap"),
+    [("sum", "f32", 1, 0.25, 4, 4096), ("sum", "bf16", 5, 1.5, 8, 1024), ("logsumexp", "f32", 3, 2, 4, 1024), ("sum", "f32", 5, 2, 4, 512),
+     ("sum", "f32", 5, 4, 0, GAP), ("max", "bf16", 9, 64, 8, 512), ("sum", "f32", 33, 1, 0, GAP), ("sum", "f64", 4, 1, 0, GAP),
+     ("sum", "f64", 5, 1, 2, 256), ("var", "f32", 3, 8, 4, 1024), ("var", "f32", 3, 9, 0, GAP), ("var", "f32", 5, 1, 0, GAP),
+     ("var", "f32", 5, 0.25, 4, 512), ("argmax", "f32", 5, 8, 2, 256), ("sum", "f32", 16, 0.25, 4, 256)],
+)  # fmt: skip
+def test_where_warps_fill_empty_segments(op: str, element: str, columns: int, rows_each: float, vector: int, gap: int) -> None:
+    """Ranges of elements, in gaps of some bytes; lanes do where that is as fast, and blocks of their own where gaps are longer."""
+    rows = 1 << 22
+    fold, *_ = _launches(f"segment_{op}", columns, rows=rows, segments=int(rows / rows_each), element=element)
+    constants, looking = dict(fold.spec.constants), fold.config[0] - int(fold.arguments["row_blocks"])
+    assert (constants.get("fill_vector"), constants.get("longest_gap")) == (vector, gap)
+    assert looking == gap_blocks(int(rows / rows_each), fold.config[1], gap)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from ..tiling import GAP, Tiling
 from .common import clamp, lane_ids_loader_of, last_id_of, part_of
 from .edges import edge_functions_of, tile_end_of
 from .gaps import flat_gap_filler, gap_filler, share_blocks, short_gap_fillers
-from .states import heads_of, lane_scan, run_states_of, states_below
+from .states import elements_storer, heads_of, lane_scan, run_states_of, states_below
 from .sums import open_run_of
 
 
@@ -40,10 +40,10 @@ def fold_short_runs(
     A warp walks its tile, 32 · ``share`` rows at a time. It loads no ids if the first and the last row of the tile have the same. A lane loads
     ``share`` neighbouring rows, contiguous ones by 16-byte loads, and folds them from each of its heads on; a head is a row whose id differs from the
     one before. The states of the runs that end among its rows go to shared memory. A segmented scan over the warp gives each lane the state of its
-    first run so far, for the first of these. Then the lanes share the ended runs, and store neighbouring results together. Gaps, edges, carries and
-    statuses are those of :func:`fold_tiles`. Shapes and tile fix the order of every fold: rows of a lane, lanes in the tree of the scan, steps.
-    Bytes: rows · (columns · value + index) read, segments · columns · result written. Method: segmented scan as in Sengupta, Harris, Zhang and Owens,
-    "Scan primitives for GPU computing" (Graphics Hardware 2007).
+    first run so far, for the first of these. Then the lanes share the ended runs, or elements of these, and store neighbouring results together.
+    Gaps, edges, carries and statuses are those of :func:`fold_tiles`. Shapes and tile fix the order of every fold: rows of a lane, lanes in the tree
+    of the scan, steps. Bytes: rows · (columns · value + index) read, segments · columns · result written. Method: segmented scan as in Sengupta,
+    Harris, Zhang and Owens, "Scan primitives for GPU computing" (Graphics Hardware 2007).
 
     Constants and parameters as :mod:`.` lists them, but ``columns`` is a constant; and
 
@@ -64,6 +64,7 @@ def fold_short_runs(
     open_run = open_run_of(monoid, value, columns, result, store_vector=store_vector)
     begin_rows, append_row, close_run, run_scalars = open_run.begin, open_run.append, open_run.close, open_run.scalars
     save_edge, _, _ = edge_functions_of(monoid, value, columns, result, store_vector)
+    store_elements = elements_storer(monoid, value, columns, result, threads_per_block)
     in_ranges = fill_vector > 0
     end_tiles, heads_among = tile_end_of(monoid, value, columns, result, store_vector, fills, looks_back, longest_gap), heads_of(share)
     fill_short_gap, fill_between = short_gap_fillers(index, result, columns, store_vector, fills=fills, many=True, longest=longest_gap)
@@ -76,7 +77,9 @@ def fold_short_runs(
     # rows from all over the input would evict ids from L1, but loads of one row meet there
     load_row_indices, load_row = LOAD_ONCE[wide_row_indices], (LOAD_DIRECT if vector == columns else LOAD_ONCE)[vector]
     warps, batch_size, step = threads_per_block // 32, share * columns, 32 * share
-    paired = monoid_of(monoid).pairs
+    properties = monoid_of(monoid)
+    # a lane would store its results one by one, far from those of its neighbours
+    paired, shares_elements = properties.pairs, in_ranges and columns * properties.results > store_vector
     others_size = batch_size if paired else 1
     edges = 2 * warps
     shared_states = edges * scalars
@@ -232,9 +235,13 @@ def fold_short_runs(
                         load_shared(held_states, slot + k * ended_size, ended, k)
                     if gappy:
                         fill_flat(output, ends, identifier, following, last, columns, empty)
-                    if leads and edge == leading:
+                    saved = leads and edge == leading
+                    if saved:
                         save_edge(edge_ids, edge_counts, edge_states, edge, 0, 1, 0, clamp(identifier, segments), its_rows, ended)
-                    elif ends and unsigned(identifier) < most:
+                    known = ends and not saved and unsigned(identifier) < most
+                    if shares_elements and gappy:
+                        store_elements(output, identifier if known else index_type(-1), output_row, ended, its_rows, correction)
+                    elif known:
                         store_result(output, int64(unsigned(identifier)) * output_row, columns, ended, its_rows, correction)
                     if ends and not gappy:
                         fill_between(output, identifier, following, last, output_row, 0, columns, empty)

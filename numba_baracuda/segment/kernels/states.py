@@ -6,9 +6,10 @@ import functools
 from typing import Any
 
 from numba import cuda
-from numba.cuda.types import int32
+from numba.cuda.types import int32, int64, uint32
 
 from ...core.dtypes import BY_NAME
+from ...device.build import opaque
 from ...device.vector import STORE
 from ...kernels.batch import narrow_of, state_accessors, typed_monoid
 from ...kernels.elements import accumulator_type, conversions_of, position_code_of
@@ -33,7 +34,7 @@ class RunStates:
         (widen, _), narrow = conversions_of(value), narrow_of(name, value, result)
         result_type, position_code, result_elements = jit.SCALARS[result], position_code_of(value), vector * results
         store = columns_storer(STORE[store_vector], store_vector, vector, apart, results)
-        self.state_type, self.scalars, self.store_vector = state_type, scalars, store_vector
+        self.state_type, self.scalars, self.store_vector, self.results = state_type, scalars, store_vector, results
 
         get, put = state_accessors(width)
 
@@ -125,6 +126,36 @@ def run_states_of(monoid: str, value: str, vector: int, result: str, store_vecto
     """The one :class:`RunStates` for these, so that kernels share its functions. By default stores are as wide as the results of a lane allow."""
     together = typed_monoid(monoid, value).results * (1 if apart else vector)
     return RunStates(monoid, value, vector, store_vector or min(BY_NAME[result].vector, together & -together), result, apart)
+
+
+@functools.cache
+def elements_storer(monoid: str, value: str, columns: int, result: str, threads: int) -> Any:
+    """``store_elements(output, identifier, output_row, states, count, correction)``: a warp stores the results of its lanes, each of one run.
+
+    Lanes take neighbouring elements, by way of shared memory. Those with an ``identifier`` of −1 have no results. A block has ``threads``.
+    """
+    fold, element = run_states_of(monoid, value, columns, result), jit.SCALARS[result]
+    finish_states, results, each = fold.finish_states, fold.results, columns * fold.results
+    size = threads * each
+
+    @jit.device
+    def store_elements(output: Any, identifier: Any, output_row: Any, states: Any, count: Any, correction: Any) -> None:
+        held, own = cuda.shared.array(size, element), cuda.local.array(each, element)
+        lane, base = int32(cuda.laneid), int32(int32(cuda.threadIdx.x - cuda.laneid) * each)
+        finish_states(states, count, correction, own)
+        for k in range(each):
+            held[uint32(base + lane * each + k)] = own[k]
+        cuda.syncwarp()
+        at = lane
+        while int32(at - lane) < 32 * each:  # not unrolled, which would take registers
+            run = int32(uint32(at) // uint32(each))
+            row = cuda.shfl_sync(-1, identifier, run)
+            if row >= 0:
+                output[int64(row) * output_row * results + (at - run * each)] = held[uint32(base + at)]
+            at = int32(opaque(at + 32))
+        cuda.syncwarp()
+
+    return store_elements
 
 
 @functools.cache

@@ -218,15 +218,17 @@ def _staged(
 def _ranges_pay(plan: policy.FoldStaged, descriptor: SegmentDescriptor, monoid: KernelMonoid, vector: int, width: int, loose: bool) -> bool:
     """Whether warps that fold rows by way of shared memory fill empty segments as ranges.
 
-    Lanes that store 16 bytes each, or many that store a row, are as fast. States of several scalars leave few registers for it: with these it pays
-    where a lane has a row, or stores ``loose`` halves, or results are wide; or where most segments are empty.
+    Lanes that store 16 bytes each, or many that store a row, are as fast. Where a lane has a row, or stores ``loose`` halves, it pays, but it takes
+    registers, of which states of several scalars leave few. Where several lanes have a row, gaps must be long, those of such states longer.
     """
     n, segments = descriptor.num_inputs, descriptor.num_segments
     if width > plan.max_filling_lanes or (BY_NAME[descriptor.element].itemsize == 8 and vector > 1):
         return False
-    if not monoid.heavy or loose or segments >= plan.sparse_segments * n:
+    if loose or segments >= plan.sparse_segments * n:
         return True
-    return n <= plan.filled_segment_rows * segments and (width == 1 or monoid.extreme)
+    if width == 1 or monoid.extreme:
+        return not monoid.heavy or bool(n <= plan.filled_segment_rows * segments)
+    return not monoid.heavy and bool(n <= plan.few_filled_rows * segments)
 
 
 def _stages_pay(plan: policy.FoldStaged, descriptor: SegmentDescriptor, monoid: KernelMonoid, rows: Rows, apart: bool) -> bool:
