@@ -21,8 +21,9 @@ from numba_baracuda.core.dtypes import BY_NAME
 from numba_baracuda.core.op import Op, Variant
 from numba_baracuda.plans.tuning import using
 from numba_baracuda.runtime import driver
+from numba_baracuda.segment.carries_tiling import carries_launch, carries_shape
 from numba_baracuda.segment.policy import FoldCarries, FoldTiles
-from numba_baracuda.segment.tiling import GAP, GAP_WARPS, Tiling, carries_launch, carries_shape, vector_for
+from numba_baracuda.segment.tiling import GAP, GAP_WARPS, Tiling, vector_for
 
 MANY = 1000  #: multiprocessors with which blocks are as small as they get
 

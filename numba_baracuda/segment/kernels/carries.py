@@ -13,8 +13,8 @@ from ...device.vector import LOAD_ONCE
 from ...kernels.elements import accumulator_type, strided_offset_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
+from ..carries_tiling import carries_launch
 from ..policy_of import fold_carries as policy_of
-from ..tiling import carries_launch
 from .common import NOTHING
 from .gaps import blank_writer
 from .states import lane_scan, run_states_of

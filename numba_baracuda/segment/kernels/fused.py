@@ -15,10 +15,10 @@ from ...runtime import jit
 from ...runtime.parameters import Ptr, Scalar
 from ..policy import FoldAndBroadcast
 from .common import half_row_of
+from .copies import begin_copies
 from .held_runs import NO_RUN, far_storer_of, held_given_of, run_folder_of
 from .in_place import replacer_of, rows_storer_of
 from .long_runs import FOUND, all_looked, begin_looked, looker_of
-from .staged import begin_copies
 
 
 @jit.kernel

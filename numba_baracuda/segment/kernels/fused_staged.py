@@ -21,9 +21,9 @@ from ..policy import FoldAndBroadcastStaged
 from ..staged_tiling import STAGED_ROWS
 from .columns import FAR
 from .common import half_row_of
+from .copies import begin_copies
 from .in_place import rows_storer_of
 from .long_runs import FOUND, all_looked, begin_looked, looker_of
-from .staged import begin_copies
 from .states import heads_behind, run_states_of
 from .sums import open_run_of
 from .vjp import element_vjp_of

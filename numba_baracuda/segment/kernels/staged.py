@@ -9,7 +9,7 @@ from ...algebra import monoid_of
 from ...core.dtypes import BY_NAME
 from ...device.build import opaque, pointer_at
 from ...device.order import start_number
-from ...device.stage import await_copies, commit_copies, copy_async
+from ...device.stage import await_copies, commit_copies
 from ...device.vector import LOAD_SHARED, STORE_SHARED
 from ...kernels.elements import accumulator_type
 from ...runtime import jit
@@ -17,6 +17,7 @@ from ...runtime.parameters import Ptr, Scalar
 from ..policy import FoldStaged
 from ..tiling import GAP, Tiling
 from .common import NOTHING, clamp, half_row_of, last_id_of, part_of
+from .copies import begin_copies
 from .edges import edge_functions_of
 from .gaps import flat_gap_filler, gap_filler, share_blocks, short_gap_fillers
 from .lookback import ids_around, run_finisher_of
@@ -24,33 +25,8 @@ from .states import heads_behind, run_states_of
 from .sums import open_run_of
 from .walk import run_walker_of
 
-#: bytes that ``copy_async`` copies
-_PIECE = 16
 #: ids that a lane looks at together, and where a lane has many columns, so that a stage has few rows
 _LOOKED_AT, _FEW_LOOKED_AT = 8, 4
-
-
-@jit.device
-def begin_copies(array: Any, first: Any, count: Any, size: Any, shared: Any, at: Any, lane: Any, lanes: Any) -> None:
-    """This lane of ``lanes`` begins its part of a copy of ``count`` elements of ``size`` bytes from ``array[first]`` to ``shared[at]``.
-
-    Both are multiples of 16 bytes. There are more lanes than elements in a piece.
-    """
-    each = _PIECE // size
-    turn, rest = lanes * each, int32(count & (each - 1))
-    source, target, left = int64(first + lane * each), int32(at + lane * each), int32(count - lane * each)
-    while left >= 3 * turn + each:
-        # offsets from these are part of the instructions
-        near, place = pointer_at(array, source), pointer_at(shared, target)
-        for k in range(4):
-            copy_async(near, k * turn, place, k * turn)
-        source, target, left = source + 4 * turn, int32(target + 4 * turn), int32(opaque(left - 4 * turn))
-    while left >= each:
-        copy_async(array, source, shared, target)
-        source, target, left = source + turn, int32(target + turn), int32(opaque(left - turn))
-    # what is left, less than a piece
-    if lane < rest:
-        shared[uint32(at + count - rest + lane)] = array[first + count - rest + lane]
 
 
 @jit.kernel

@@ -9,7 +9,7 @@ from ...core.dtypes import BY_NAME
 from ...core.op import NULL, Launch, Slot, Step, Target
 from ...core.policy import constants
 from .. import policy_of
-from ..tiling import carries_launch, carries_shape
+from ..carries_tiling import carries_launch, carries_shape
 from .common import Rows, kernel_spec, taken
 
 if TYPE_CHECKING:
