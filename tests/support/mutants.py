@@ -238,7 +238,23 @@ KNOWN: dict[str, dict[str, str]] = {
     "segment/held_runs": {
         "run_folder_of.fold_run: guard: level > 0 in if level > 0 and (not about_pivots):": "saves to exchange results where no lanes share a run",
     },
+    "segment/short_runs": {
+        "fold_short_runs.fold_short_runs: guard: unsigned(one_id[0] - current) > unsigned(2 * count) in "
+        "gappy = in_ranges and unsigned(one_id[0] - current) > unsigned(2 * count)":
+            "the warp would fill ranges where few segments are empty, too",
+        "fold_short_runs.fold_short_runs: barrier: cuda.syncwarp() at the end of if headed != 0:":
+            "orders memory: shuffles of the next step, which do not, meet all lanes before any stores",
+    },
+    "segment/states": {
+        "elements_storer.store_elements: barrier: cuda.syncwarp() at the end of @jit.device":
+            "orders memory: ballots of the next turn, which do not, meet all lanes before any stores",
+    },
     "segment/staged": {
+        "fold_staged.fold_staged: guard: unsigned(final - current) > unsigned(2 * heads) in "
+        "gappy = in_ranges and unsigned(final - current) > unsigned(2 * heads)":
+            "the warp would fill ranges where few segments are empty, too",
+        "fold_staged.fold_staged: guard: number < heads in owns = number < heads and share == 0 and (column == 0)":
+            "the gap behind the last run, whose end is not known, would be taken for a long one, and others be filled one by one",
         "fold_staged.fold_staged: guard: turn < first_end in if turn < first_end or turn >= last_begin:":
             "looks in every turn which lanes have the first or the last run, which takes longer",
         "fold_staged.fold_staged: guard: turn >= last_begin in if turn < first_end or turn >= last_begin:":

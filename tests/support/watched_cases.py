@@ -573,6 +573,7 @@ for columns, rows, element in ((3, 901, "f16"), (2, 500, "f32"), (37, 130, "bf16
 fold("flat rows that end anywhere", "unsorted_segment_sum_backward", "gather", Sample("C", 1100, (9,), 9, samples.outside, "f16"))
 fold("flat rows of full tiles", "unsorted_segment_sum_backward", "gather", Sample("C1", 4096, (9,), 9, samples.anywhere, "f16"))
 fold("flat rows of full tiles, several lanes", "unsorted_segment_mean_backward", "gather", Sample("C2", 512, (37,), 9, samples.anywhere, "f16"))
+fold("flat rows, divided, ids outside", "unsorted_segment_mean_backward", "gather", Sample("C6", 300, (37,), 700, samples.outside, "f16"))
 fold("flat rows of full tiles, divided", "segment_mean_backward", "gather", Sample("C3", 8192, (3,), 9000, samples.anywhere))
 for columns, element, op in ((8, "bf16", "softmax"), (24, "bf16", "std_backward"), (16, "f16", "logsumexp_backward"), (8, "f16", "prod_backward")):
     given = dataclasses.replace(of_runs(f"L{columns}", columns, 5, 120, 0, 3, 170, 9), element=element)

@@ -198,7 +198,7 @@ def fold_staged(
             shares, first_end, last_begin = int32(1 << level), int32(wide << level), int32((heads * wide << level) - 31)
             turn, turns = int32(0), int32(runs << level) if count > 0 else int32(0)
             # where most segments are empty, the warp stores them first
-            gappy = in_ranges and heads > 0 and unsigned(final - current) > unsigned(2 * heads)
+            gappy = in_ranges and unsigned(final - current) > unsigned(2 * heads)
             while turn < turns:
                 item = int32(turn + lane)
                 share, taken = int32(item & (shares - 1)), uint32(item) >> uint32(level)

@@ -140,20 +140,17 @@ def _narrow(
     """The launch where lanes share the rows, its tiling, and the slot of statuses, if its blocks look back."""
     value, order, columns, results = descriptor.element, fold.order, rows.columns, fold.monoid.results
     plan = policy_of.fold_narrow(target, value, order.index, columns, fold.monoid, usual)
-    short = isinstance(plan, policy.FoldShortRuns)
-    ranges = _ranges(rows, fold) if short else {}
-    gap = ranges.get("longest_gap", GAP)
-    gaps = _gaps(plan, descriptor, fold, gap)
-    tiling = Tiling.of_narrow(plan, descriptor.num_inputs, target.multiprocessors, gaps, known=not fold.monoid.heavy)
     name, second = (fold.other[0], 2) if fold.other else (NULL, 0)
     store_vector = vector_for(BY_NAME[fold.result].itemsize, columns * results, (rows.addresses[1], (rows.steps[1] * results, 1)))
-    kernel, options, more = "fold_narrow", dict[str, Any](), dict[str, Any]()
-    if short:
+    kernel, gap, options, more = "fold_narrow", GAP, dict[str, Any](), dict[str, Any]()
+    if isinstance(plan, policy.FoldShortRuns):
         operands, permuted = [(rows.addresses[k], (rows.steps[k], 1)) for k in (0, second)], order.row_index != ""
-        kernel, options = "fold_short_runs", {"row_index": order.row_index, "input_positions": fold.input_positions}
+        kernel, ranges = "fold_short_runs", _ranges(rows, fold)
+        gap, options = ranges["longest_gap"], {"row_index": order.row_index, "input_positions": fold.input_positions, **ranges}
         options["vector"] = vector_for(BY_NAME[value].itemsize, columns, *operands) if permuted else 1
-        options |= ranges
         more = {"permutation": order.permutation, "input_row": rows.steps[0], "other_row": rows.steps[second]}
+    gaps = _gaps(plan, descriptor, fold, gap)
+    tiling = Tiling.of_narrow(plan, descriptor.num_inputs, target.multiprocessors, gaps, known=not fold.monoid.heavy)
     status = status_slot(descriptor.num_inputs, tiling.row_blocks, 1, columns, fold.monoid, fold.state_of(value))
     spec = kernel_spec(
         kernel, tiling.threads, plan.min_blocks_per_multiprocessor, monoid=fold.monoid.name, value=value, result=fold.result, index=order.index,
