@@ -77,6 +77,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--cells", type=int, default=150, metavar="N", help="how many (default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=float("inf"), metavar="T", help="begin no cell after this time, compilation aside")
     parser.add_argument("--direction", choices=DIRECTIONS, default="both", help="default: both, each for half of the cells")
+    parser.add_argument("--sparse", action="store_true", help="segments that are mostly empty, up to 256 for each row")
     parser.add_argument("--against", type=framework_names, default="torch,jax", metavar="NAME,NAME", help="peers (default: torch,jax)")
     parser.add_argument("--repeats", type=int, default=7, metavar="N", help="samples of each time, fewer for slow calls (default: %(default)s)")
     parser.add_argument("--csv", type=Path, metavar="FILE", help="results file")
@@ -87,10 +88,13 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    arguments, begun = _parser().parse_args(argv), time.monotonic()
+    parser, begun = _parser(), time.monotonic()
+    arguments = parser.parse_args(argv)
+    if arguments.sparse and arguments.family != "segment":
+        parser.error(f"--sparse is for --family segment, not {arguments.family}")
     screen, asked = report.console(), (arguments.family, arguments.seed, arguments.direction, arguments.cells)
     if arguments.list:
-        for cell in cells(*asked):
+        for cell in cells(*asked, sparse=arguments.sparse):
             screen.print(str(Line(cell.facts, cell.case.op, "", "")).rstrip(), markup=False, soft_wrap=True)
         return 0
     if no_gpu("benchmarks.surface"):
@@ -106,8 +110,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     free -= JAX_SHARE * total if "jax" in arguments.against else 0
     header = results.stamp() | {"family": arguments.family, "seed": str(arguments.seed), "direction": arguments.direction, "redrawn": "0"}
     header["memory"] = f"{free / 1e9:.1f} GB; a cell that takes more is redrawn: {SETS} x its operands and {WORK} x the largest in float64"
+    header |= {"sparse": "yes"} if arguments.sparse else {}
     screen.print("\n".join(f"{key}: {value}" for key, value in header.items()), markup=False)
-    drawn = list(cells(*asked, free))
+    drawn = list(cells(*asked, free, arguments.sparse))
     if arguments.tiny:
         drawn = [replace(cell, case=cell.case.tiny()) for cell in drawn]
     compiled, start = compile_all(cell.case for cell in drawn), time.monotonic()

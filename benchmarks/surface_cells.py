@@ -27,6 +27,7 @@ AXES = 4  #: most axes of an array
 NARROWEST = 2  #: least extent of an axis; peers find the reduced axes by comparing shapes, which extents of 1 would hide
 WIDEST = 512  #: most elements of a row
 LENGTHS = (1.4, 4096.0)  #: least and most rows of a segment, in the mean
+SPARSE_LENGTHS = (1 / 256, 1.0)  #: the same where most segments are empty
 #: how an op of segments gets its ids: sorted, in any order, in any order with ``deterministic=False``, as a ``SegmentIndex``
 WAYS = ("sorted", "unsorted", "any_order", "indexed")
 IDS = ("uniform", "hot")
@@ -78,26 +79,28 @@ def extents(rng: Any) -> tuple[int, ...]:
     return tuple(shape)
 
 
-def _segments(rng: Any, names: list[str], element: str) -> SegmentCase:
+def _segments(rng: Any, names: list[str], element: str, sparse: bool) -> SegmentCase:
+    """``sparse``: whether most segments are empty; then they have as many elements as rows have else."""
     way = WAYS[int(rng.integers(len(WAYS)))]
     names = [name for name in names if name.startswith("unsorted_") == (way != "sorted")]
     op = names[int(rng.integers(len(names)))]
     least, most = (2.0**power for power in ROW_POWERS)
     elements, columns = _log_uniform(rng, least, most), round(_log_uniform(rng, 1, WIDEST))
     rows = _extent(elements, columns, least)
-    segments = max(1, round(rows / _log_uniform(rng, *LENGTHS)))
+    length = _log_uniform(rng, *(SPARSE_LENGTHS if sparse else LENGTHS))
+    rows, segments = (max(1, round(rows * length)), rows) if sparse else (rows, max(1, round(rows / length)))
     ids = IDS[int(rng.integers(len(IDS)))]
     return SegmentCase(op, ids, rows, columns, segments, element, deterministic=way != "any_order", indexed=way == "indexed")
 
 
-def draw(family: str, seed: int, number: int, direction: str = "both", attempt: int = 0) -> Drawn:
-    """The case of a number; it depends on the arguments alone. ``attempt`` counts the cases drawn for the number before."""
+def draw(family: str, seed: int, number: int, direction: str = "both", attempt: int = 0, sparse: bool = False) -> Drawn:
+    """The case of a number; it depends on the arguments alone. ``attempt`` counts those drawn for the number before; ``sparse`` is of segments."""
     rng = np.random.default_rng([seed, FAMILIES.index(family), number, attempt])
     backward = rng.random() < 0.5 if direction == "both" else direction == "backward"
     element = str(rng.choice(list(ELEMENTS), p=np.array(list(ELEMENTS.values())) / sum(ELEMENTS.values())))
     names = [name for name, op in OPS.items() if op.family == family and op.traits["backward"] == backward]
     if family == "segment":
-        return _segments(rng, names, element)
+        return _segments(rng, names, element, sparse)
     op, shape = names[int(rng.integers(len(names)))], extents(rng)
     if family == "scan":
         return ScanCase(op, shape, int(rng.integers(len(shape))), element)
@@ -110,10 +113,10 @@ def memory(case: Drawn) -> int:
     return SETS * nbytes(case) + WORK * 8 * max(math.prod(spec.shape) for spec in case.specs.values())
 
 
-def cells(family: str, seed: int, direction: str, count: int, free: float = math.inf) -> Iterator[Cell]:
+def cells(family: str, seed: int, direction: str, count: int, free: float = math.inf, sparse: bool = False) -> Iterator[Cell]:
     """The first cells of a seed. A cell's case is the first one drawn for its number that takes at most ``free`` bytes."""
     for number in range(count):
-        drawn = (draw(family, seed, number, direction, attempt) for attempt in range(MOST_DRAWS))
+        drawn = (draw(family, seed, number, direction, attempt, sparse) for attempt in range(MOST_DRAWS))
         fitting = next(((redrawn, case) for redrawn, case in enumerate(drawn) if memory(case) <= free), None)
         if fitting is None:
             raise MemoryError(f"surface: cell {number} was drawn {MOST_DRAWS} times and never fits in {free / 1e9:.1f} GB of device memory")

@@ -77,6 +77,19 @@ def test_segments_of_any_shape() -> None:
     assert min(ways.values()) > MANY / 6
 
 
+def test_sparse_segments_are_mostly_empty() -> None:
+    """Segments have as many elements as the rows of usual cells, and rows are down to a 256th of them."""
+    drawn = [draw("segment", 5, number, sparse=True) for number in range(MANY)]
+    ratios = [case.segments / case.rows for case in drawn if isinstance(case, SegmentCase)]
+    assert len(ratios) == MANY and min(ratios) >= 1 and 128 < max(ratios) <= 260 and np.median(ratios) == pytest.approx(16, rel=0.3)
+    usual = DRAWN["segment"]
+    for case, other in zip(drawn, usual, strict=True):
+        assert isinstance(case, SegmentCase) and isinstance(other, SegmentCase)
+        assert (case.op, case.ids, case.columns, case.element, case.segments) == (other.op, other.ids, other.columns, other.element, other.rows)
+    with pytest.raises(SystemExit):
+        surface.main(["--family", "scan", "--seed", "1", "--sparse", "--list"])
+
+
 @pytest.mark.parametrize("family", surface_cells.FAMILIES)
 def test_cells_follow_from_the_seed(family: str) -> None:
     """A shorter run has the first cells of a longer one; another seed or attempt gives other cells."""
