@@ -69,8 +69,11 @@ class Rows:
 
     def is_contiguous(self, operand: int) -> bool:
         """Whether the rows of an operand are contiguous, without gaps between them, and begin at a multiple of 16 bytes."""
-        dense = self.strides[operand] == (1,) and self.steps[operand] == self.columns
-        return self.dims == 1 and dense and self.addresses[operand] == 0
+        return self.is_dense(operand) and self.addresses[operand] == 0
+
+    def is_dense(self, operand: int) -> bool:
+        """Whether the rows of an operand are contiguous, without gaps between them, wherever they begin."""
+        return self.dims == 1 and self.strides[operand] == (1,) and self.steps[operand] == self.columns
 
 
 def kernel_spec(kernel: str, max_threads: int = THREADS, min_blocks: int = 0, **given: int | str | bool) -> KernelSpec:

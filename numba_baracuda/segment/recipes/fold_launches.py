@@ -62,12 +62,16 @@ def most_entries(descriptor: SegmentDescriptor, target: Target, monoid: KernelMo
     return Tiling.most_entries(plan, descriptor.num_inputs, target.multiprocessors, halves, _short(descriptor))
 
 
-def _launch(tiling: Tiling, descriptor: SegmentDescriptor, fold: SegmentFold, gap: int = GAP) -> tuple[int, int, int]:
-    return tiling.fold_launch(descriptor.num_segments, gap) if fold.fills else tiling.launch
+def _launch(tiling: Tiling, gaps: int) -> tuple[int, int, int]:
+    """The launch of a tiling, with so many blocks more, which look for gaps."""
+    blocks, threads, shared = tiling.launch
+    return blocks + gaps, threads, shared
 
 
-def _gaps(plan: policy.FoldNarrow | policy.FoldStaged, descriptor: SegmentDescriptor, fold: SegmentFold, gap: int = GAP) -> int:
-    """Blocks of that launch that look for gaps."""
+def _gaps(
+    plan: policy.FoldTiles | policy.FoldNarrow | policy.FoldStaged, descriptor: SegmentDescriptor, fold: SegmentFold, gap: int = GAP
+) -> int:  # fmt: skip
+    """Blocks that look for gaps of more than ``gap`` segments."""
     return gap_blocks(descriptor.num_segments, plan.threads_per_block, gap) if fold.fills else 0
 
 
@@ -75,7 +79,7 @@ def _ranges(rows: Rows, fold: SegmentFold, pays: bool = True) -> dict[str, int]:
     """The constants of a fold whose warps fill empty segments as ranges of elements, if that ``pays``. Lanes do so else, and where rows of the output
     are not contiguous.
     """
-    if not (pays and fold.fills and rows.strides[1] == (1,) and rows.steps[1] == rows.columns):
+    if not (pays and fold.fills and rows.is_dense(1)):
         return {"fill_vector": 0, "longest_gap": GAP}
     result = BY_NAME[fold.result]
     return {"fill_vector": result.vector if rows.addresses[1] == 0 else 1, "longest_gap": longest_gap(plain(rows.columns) * result.itemsize)}
@@ -131,7 +135,7 @@ def _tiles(descriptor: SegmentDescriptor, target: Target, rows: Rows, fold: Segm
         "input_row": rows.steps[0], "other_row": rows.steps[second], "output_row": rows.steps[1], "shape": rows.shape,
         "input_strides": rows.strides[0], "other_strides": rows.strides[second], "output_strides": rows.strides[1],
     }  # fmt: skip
-    return Launch(spec, _launch(tiling, descriptor, fold), arguments), tiling, status
+    return Launch(spec, _launch(tiling, _gaps(plan, descriptor, fold)), arguments), tiling, status
 
 
 def _narrow(
@@ -159,7 +163,7 @@ def _narrow(
     )  # fmt: skip
     arguments = _arguments(descriptor, target, fold, tiling, status) | more
     arguments |= {"other": name, "cleared": fold.cleared, "output_row": rows.steps[1]}
-    return Launch(spec, _launch(tiling, descriptor, fold, gap), arguments), tiling, status
+    return Launch(spec, _launch(tiling, gaps), arguments), tiling, status
 
 
 def _staged(
@@ -195,8 +199,7 @@ def _staged(
         return None
     longer = descriptor.num_inputs >= plan.even_segment_rows * descriptor.num_segments
     ranges = _ranges(rows, fold, _ranges_pay(plan, descriptor, monoid, vector, width, value.itemsize == 2 and apart == 1))
-    gap = ranges["longest_gap"]
-    gaps, known = _gaps(plan, descriptor, fold, gap), value.itemsize < 8
+    gaps, known = _gaps(plan, descriptor, fold, ranges["longest_gap"]), value.itemsize < 8
     tiling = Tiling.of_staged(plan, descriptor.num_inputs, stage, target.multiprocessors, gaps, known, longer)
     status = status_slot(descriptor.num_inputs, tiling.row_blocks, plain(width), vector, monoid, fold.state_of(value.name))
     spec = kernel_spec(
@@ -207,7 +210,7 @@ def _staged(
         "other": fold.other[0] if fold.other else NULL, "columns": rows.columns, "stage": stage, "width": width,
         "reciprocal": half_reciprocal_of(width), "output_row": rows.steps[1],
     }  # fmt: skip
-    blocks, threads, _ = _launch(tiling, descriptor, fold, gap)
+    blocks, threads, _ = _launch(tiling, gaps)
     states = width * vector * monoid.width * BY_NAME[fold.state_of(value.name)].itemsize
     return Launch(spec, (blocks, threads, staged_bytes(plan, stage, row_bytes, id_bytes, states)), arguments), tiling, status
 
