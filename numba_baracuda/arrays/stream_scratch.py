@@ -17,7 +17,7 @@ from ..runtime import driver
 #: bytes of the zeros that the memory begins with
 ZEROED_BYTES = 64 << 10
 #: bytes of zeros that calls take one after another
-ALL_FRESH_BYTES = 8 << 20
+ALL_FRESH_BYTES = 32 << 20
 #: bytes of a line of the caches: a word on which others wait should not lie on two, nor on that of another call
 LINE_BYTES = 128
 #: bytes before the other slots
@@ -27,7 +27,7 @@ ROOM_BYTES = 8 << 20
 #: bytes of the memory
 NBYTES = TAKEN_BYTES + ROOM_BYTES
 #: streams that get such memory, which is never freed
-MOST_STREAMS = 64
+MOST_STREAMS = 32
 
 
 class Fresh:

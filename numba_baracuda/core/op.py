@@ -16,7 +16,7 @@ from .vocabulary import Named, OpCategory
 NULL = ""
 LINE_BYTES = 128  #: of the caches
 #: the most bytes of a slot that is fresh
-FRESH_BYTES = 4 << 20
+FRESH_BYTES = 16 << 20
 #: most axes an operand may have
 MAX_RANK = 8
 

@@ -6,8 +6,8 @@ from ..core.axes import ceil_div
 
 #: a span of blocks has 2 ** SPAN_BITS parts
 SPAN_BITS = 2
-#: row blocks that may wait for the same one at a time: spans have at most 4 ** 8 blocks, as statuses take 16 bytes and more of 4 MiB
-MOST_WAITING = 9
+#: row blocks that may wait for the same one at a time: spans have at most 4 ** 9 blocks, as statuses take 16 bytes and more of 16 MiB
+MOST_WAITING = 10
 #: more rows than a status of 32-bit states can count
 STATUS_ROWS = 1 << 29
 
