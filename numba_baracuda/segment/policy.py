@@ -183,14 +183,17 @@ class FoldStaged(Policy):
     short_segment_rows: int = 8  #: rows of each segment in the mean up to which they are
     wide_row_bytes: int = 256  #: rows of so many bytes are wide
     wide_halves_bytes: int = 128  #: the same of halves whose states are one scalar
+    wide_odd_halves_bytes: int = 448  #: the same of these that are no vectors of more than two, unless of two in long segments
     heavy_row_bytes: int = 128  #: bytes of a row from which states of several scalars are for short segments only
     heavy_columns_apart: int = 24  #: the same of columns, where they lie apart
-    extreme_columns_apart: int = 32  #: the same where states are extremes and their positions
+    heavy_halves_apart: int = 56  #: the same of halves with sums about any pivot, unless segments are long
+    #: Columns apart up to which extremes and their positions are for it, however many bytes a row has; and the same of halves.
+    extreme_columns_apart: int = 48
+    extreme_halves_apart: int = 64
     short_segment_bytes: int = 2560  #: bytes of rows of each segment in the mean up to which segments are short
     chosen_row_bytes: int = 64  #: bytes of a row up to which, with a pivot that rows choose, rows in long runs are for it, too
     chosen_halves_bytes: int = 16  #: the same of halves
     max_filling_lanes: int = 8  #: lanes of a row at most where a warp fills empty segments as ranges
-    sparse_segments: int = 4  #: segments for each row from which it does so whatever the states are
     #: Rows for each segment in the mean up to which it does so with states of several scalars, where a lane has a row; and where several have a row.
     filled_segment_rows: float = 8.0
     few_filled_rows: float = 3.0
@@ -210,6 +213,12 @@ class FoldGaps(Policy):
 
     items_per_thread: int = fixed(64)  #: segments of a gap that one thread fills; blocks of their own fill longer gaps
     range_bytes: int = 16 << 10  #: bytes of a gap, about, that a warp fills as a range, if these are more segments
+    #: Segments for each row from which all of a contiguous output is filled before rows are folded; the same where groups of threads fold rows that
+    #: are no vectors, and where warps fill ranges. The output has so many bytes at least.
+    sparse_segments: float = 2.0
+    sparse_apart_segments: float = 1.0
+    sparse_range_segments: float = 48.0
+    sparse_bytes: int = 4 << 20
     warps: int = fixed(256)  #: warps that share longer gaps, 32 pieces for each warp at most: the blocks are so few that they may begin first
 
 

@@ -283,8 +283,18 @@ def test_tiles_by_the_length_of_segments(op: str, element: str, mixed_rows: str,
         ("segment_norm2", 2, {}, "fold_narrow"),
         ("segment_var", 3, {}, "fold_staged"),
         ("segment_var", 2, {"segments": 1 << 17}, "fold_staged"),
-        ("segment_argmax", 33, {}, "fold_tiles"),
-        ("segment_argmax", 33, {"segments": 1 << 17}, "fold_staged"),
+        ("segment_argmax", 47, {}, "fold_staged"),
+        ("segment_argmax", 49, {}, "fold_tiles"),
+        ("segment_argmax", 49, {"segments": 1 << 17}, "fold_staged"),
+        ("segment_argmax", 63, {"element": "bf16"}, "fold_staged"),
+        ("segment_argmax", 65, {"element": "bf16"}, "fold_tiles"),
+        ("segment_var", 55, {"element": "bf16"}, "fold_staged"),
+        ("segment_var", 55, {"element": "bf16", "segments": 1 << 13}, "fold_tiles"),
+        ("segment_var", 57, {"element": "bf16"}, "fold_tiles"),
+        ("segment_sum", 223, {"element": "bf16", "segments": 1 << 10}, "fold_staged"),
+        ("segment_sum", 225, {"element": "bf16"}, "fold_tiles"),
+        ("segment_sum", 66, {"element": "bf16"}, "fold_staged"),
+        ("segment_sum", 66, {"element": "bf16", "segments": 1 << 13}, "fold_tiles"),
         ("segment_argmax", 34, {}, "fold_tiles"),
         ("segment_argmax", 34, {"segments": 1 << 17}, "fold_staged"),
         ("segment_argmax", 30, {}, "fold_staged"),
@@ -379,9 +389,9 @@ def test_segments_that_a_block_holds(row_bytes: int, given_bytes: int, segments:
         ("segment_mean_backward", 37, 1 << 21, ["bound_short_segments", "broadcast_flat"]),
         ("unsorted_segment_mean_backward", 36, 1 << 15, ["count_ids", "finish_flat", "gather_rows"]),
         ("unsorted_segment_mean_backward", 36, 1 << 14, ["count_few_ids", "finish_flat", "gather_rows"]),
-        ("unsorted_segment_max_backward", 2, 1 << 14, ["fill_rows", "scatter_rows", "finish_positions", "clear_elements", "scatter_to_winners"]),
+        ("unsorted_segment_max_backward", 2, 1 << 14, ["fill_rows", "scatter_rows", "finish_positions", "fill_elements", "scatter_to_winners"]),
         ("unsorted_segment_max_backward", 2, 1 << 18, ["fill_rows", "scatter_rows", "finish_positions", "broadcast_flat"]),
-        ("unsorted_segment_max_backward", 97, 1 << 9, ["sort_keys", "fold_tiles", "clear_elements", "scatter_to_winners"]),
+        ("unsorted_segment_max_backward", 97, 1 << 9, ["sort_keys", "fold_tiles", "fill_elements", "scatter_to_winners"]),
         ("segment_std_backward", 17, 1 << 18, ["fold_and_broadcast_staged", "fold_staged", "broadcast_flat"]),
         ("segment_std_backward", 17, 1 << 20, ["fold_staged", "broadcast_flat"]),
         ("segment_std_backward", 36, 1 << 18, ["fold_and_broadcast_staged", "fold_staged", "broadcast_flat"]),
@@ -437,7 +447,7 @@ def test_lanes_keep_columns_in_long_runs(op: str, element: str, columns: int, ro
     [("sum", "f32", 1, 0.25, 4, 4096), ("sum", "bf16", 5, 1.5, 8, 1024), ("logsumexp", "f32", 3, 2, 4, 1024), ("sum", "f32", 5, 2, 4, 512),
      ("sum", "f32", 5, 4, 0, GAP), ("max", "bf16", 9, 64, 8, 512), ("sum", "f32", 33, 1, 0, GAP), ("sum", "f64", 4, 1, 0, GAP),
      ("sum", "f64", 5, 1, 2, 256), ("var", "f32", 3, 8, 4, 1024), ("var", "f32", 3, 9, 0, GAP), ("var", "f32", 5, 1, 0, GAP),
-     ("var", "f32", 5, 0.25, 4, 512), ("argmax", "f32", 5, 8, 2, 256), ("sum", "f32", 16, 0.25, 4, 256)],
+     ("argmax", "f32", 5, 8, 2, 256), ("sum", "f32", 16, 0.25, 4, 256)],
 )  # fmt: skip
 def test_where_warps_fill_empty_segments(op: str, element: str, columns: int, rows_each: float, vector: int, gap: int) -> None:
     """Ranges of elements, in gaps of some bytes; lanes do where that is as fast, and blocks of their own where gaps are longer."""
@@ -446,6 +456,36 @@ def test_where_warps_fill_empty_segments(op: str, element: str, columns: int, ro
     constants, looking = dict(fold.spec.constants), fold.config[0] - int(fold.arguments["row_blocks"])
     assert (constants.get("fill_vector"), constants.get("longest_gap")) == (vector, gap)
     assert looking == gap_blocks(int(rows / rows_each), fold.config[1], gap)
+
+
+@pytest.mark.parametrize(
+    ("op", "element", "columns", "rows_each", "first"),
+    [("sum", "f32", 64, 0.5, True), ("sum", "f32", 64, 0.51, False), ("sum", "f32", 65, 1, True), ("sum", "f32", 65, 1.01, False),
+     ("var", "f32", 13, 0.5, True), ("var", "f32", 13, 0.51, False), ("sum", "f32", 1, 1 / 48, True), ("sum", "f32", 1, 1 / 47, False),
+     ("sum", "bf16", 5, 1 / 48, True), ("sum", "bf16", 5, 1 / 47, False), ("sum_backward", "f32", 64, 0.5, False)],
+)  # fmt: skip
+def test_where_outputs_are_filled_first(op: str, element: str, columns: int, rows_each: float, first: bool) -> None:
+    """Where most segments are empty: the most of them where warps fill gaps as ranges. Then no block looks for gaps."""
+    segments = 1 << 20
+    fill, *others = _launches(f"segment_{op}", columns, rows=int(segments * rows_each), segments=segments, element=element)
+    assert (fill.spec.kernel == "fill_elements") == first
+    if first:
+        (fold,) = others
+        assert (fill.arguments["output"], fill.arguments["elements"]) == ("output", segments * columns)
+        assert not dict(fold.spec.constants)["fills"]
+        assert fold.config[0] == fold.arguments["row_blocks"] * fold.arguments.get("chunks", 1)
+
+
+@pytest.mark.parametrize(
+    ("rows", "segments", "address", "step", "vector"),
+    [(1 << 12, 1 << 14, 0, 0, 4), (1 << 12, 1 << 14, 4, 0, 1), (1 << 12, 1 << 14, 0, 80, 0), (1 << 12, (1 << 14) - 1, 0, 0, 0)],
+)  # fmt: skip
+def test_large_contiguous_outputs_are_filled_first(rows: int, segments: int, address: int, step: int, vector: int) -> None:
+    """By single elements where they do not begin at a multiple of 16 bytes."""
+    fill, *others = _launches("segment_sum", 64, address, step, rows, segments)
+    assert (fill.spec.kernel == "fill_elements") == (vector > 0) == bool(others)
+    if vector:
+        assert dict(fill.spec.constants)["vector"] == vector
 
 
 @pytest.mark.parametrize(

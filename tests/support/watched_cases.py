@@ -93,7 +93,8 @@ def fold(
     name: str, op: str, variant: str, sample: Sample, multiprocessors: int = 1, tiles: int = 4, threads: int = 0, tile: int = 0,
     disordered: bool = False, cached: bool = True, short: bool = False, staged: int = 0, at_once: int = 0, held: int = 1300, narrow_stage: int = 0,
     narrow_threads: int = 64, carries: dict[str, int] | None = None, together: bool = False, in_runs: bool = False, registers: int = 0,
-    by_rows: bool = False, share: float = IdPasses.cache_share, tabled: bool = False, filled: int = FoldGaps.range_bytes, **options: Any,
+    by_rows: bool = False, share: float = IdPasses.cache_share, tabled: bool = False, filled: int = FoldGaps.range_bytes,
+    sparse: int = FoldGaps.sparse_bytes, **options: Any,
 ) -> None:  # fmt: skip
     """``tiles`` are those of a part of a range, ``threads`` those of a block that folds tiles, 0 for as many as usual; ``tile`` elements of a warp
     that broadcasts, 0 for usual blocks. ``cached``: whether random accesses to few rows are cheap.
@@ -104,6 +105,7 @@ def fold(
     ``in_runs``: whether lanes keep their columns where they broadcast, or rows end anywhere. ``registers``: rows that a thread of a launch of all has
     in registers, or 0. ``by_rows``: whether lanes that broadcast have rows, never pieces of all rows. ``share``: share of the level 2 cache that a
     pass of atomics may fill. ``tabled``: whether blocks that add look for ids that crowd. ``filled``: bytes of a gap that a warp fills as a range.
+    ``sparse``: bytes of an output that is filled first where most segments are empty.
 
     For ``disordered`` ids a sorted op gives unspecified values, but stays inside its arrays.
     """
@@ -137,7 +139,8 @@ def fold(
             using(FoldRanges, min_part_tiles=tiles), using(CountIds, grid_blocks_per_multiprocessor=1), using(IdPasses, cache_share=share),
             using(Crowds, min_input_bytes=1) if tabled else contextlib.nullcontext(), of_blocks, of_warps, in_cache, runs, stages,
             once if at_once else contextlib.nullcontext(), narrow_stages, wide_stages, combined, back,
-            contextlib.nullcontext() if together else using(FoldThenBroadcast, max_bytes=1), kept, using(FoldGaps, range_bytes=filled),
+            contextlib.nullcontext() if together else using(FoldThenBroadcast, max_bytes=1), kept,
+            using(FoldGaps, range_bytes=filled, sparse_bytes=sparse),
             using(
                 FoldAndBroadcastShort, threads_per_block=64, items_per_thread=registers or 8, long_rows=48, grid_blocks_per_multiprocessor=1,
                 max_segment_rows=1e9 if registers else 0.0, max_pivoted_rows=1e9 if registers else 0.0,
@@ -301,6 +304,14 @@ for columns, element in ((17, "f32"), (19, "bf16"), (33, "f16")):
     for name, op in (("", "segment_max"), (" of first rows", "segment_argmin")):
         fold(f"staged, {columns} columns apart{name}", op, "ragged_sorted", given, MANY, staged=2048)
         fold(f"staged, {columns} columns apart{name}, carries", op, "ragged_sorted", given, MANY, staged=2048, carries={})
+for columns, element, op, staged in (
+    (211, "bf16", "sum", 8192),
+    (198, "f16", "max", 8192),
+    (47, "f32", "argmax", 2048),
+    (63, "bf16", "argmin", 2048),
+):
+    wide = dataclasses.replace(of_runs(f"S24 {columns}", columns, 5, 12, 0, 3, 37, 9), element=element, whole=op.startswith("arg"))
+    fold(f"staged, {op} of {columns} columns of {element}", f"segment_{op}", "ragged_sorted", wide, MANY, staged=staged)
 for name, ids, index in (("gaps", samples.outside, "i32"), ("gaps, one long", one_long_gap, "i64")):
     fold(f"staged, halves between {name}", "segment_max", "ragged_sorted", Sample(f"S22 {name}", 300, (13,), 1200, ids, "bf16", index), 1,
          staged=2048)  # fmt: skip
@@ -318,6 +329,15 @@ for filled in (1, FoldGaps.range_bytes):
         sample = Sample(f"staged apart {columns}", 120, (columns,), 2900, apart, element, index, whole=op == "argmin")
         fold(f"staged, {op} of {columns} columns of {element} apart, {filled}", f"segment_{op}", "ragged_sorted", sample, 1, staged=1024,
              filled=filled)  # fmt: skip
+for columns, element, index, op, staged in (
+    (37, "f32", "i32", "sum", 0), (9, "bf16", "i64", "max", 0), (137, "f16", "i32", "argmin", 0), (3, "f64", "i32", "argmax", 512),
+    (9, "f32", "i64", "var", 1024), (1, "bf16", "i32", "mean", 0),
+):  # fmt: skip
+    sample = Sample(f"few {columns}", 50, (columns,), 2900, apart, element, index, whole=op.startswith("arg"))
+    fold(f"filled first, {op} of {columns} columns of {element}", f"segment_{op}", "ragged_sorted", sample, MANY, short=columns == 1, staged=staged,
+         sparse=1)  # fmt: skip
+permuted = Sample("few, permuted", 50, (37,), 2900, samples.outside)
+fold("filled first, permuted", "unsorted_segment_max", "ragged_permuted", permuted, MANY, sparse=1)
 fold("staged, columns apart and gaps", "segment_logsumexp", "ragged_sorted", Sample("S19", 8, (21,), 460, gaps), MANY, staged=512)
 fold("staged, pairs", "segment_softmax_backward", "broadcast", of_runs("S20", 8, 5, 12, 0, 3, 70, 9), MANY, staged=1024)
 fold("staged, pairs apart", "segment_softmax_backward", "broadcast", of_runs("S21", 19, 5, 12, 0, 3, 70, 9), MANY, staged=2048)

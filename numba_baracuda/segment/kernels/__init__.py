@@ -25,7 +25,8 @@ equal ids that are neighbours. Ids are *in order* where they ascend. Ids outside
 | :func:`fold_and_broadcast_short` | does so with rows of few bytes in registers |
 | :func:`pair_rows` | puts what a gradient gathers of a segment side by side |
 | :func:`lift_pairs` | makes the states of a monoid of pairs |
-| :func:`scatter_to_winners` | stores the gradient of each segment at one row of each column; :func:`clear_elements` comes before it |
+| :func:`scatter_to_winners` | stores the gradient of each segment at one row of each column |
+| :func:`fill_elements` | stores one number in all elements, before winners, or before results of few segments |
 | :func:`find_special` | tells whether a guarded gradient needs its fold |
 | :func:`sort_keys`, :func:`number_rows` | make what a sort puts in order |
 | :func:`bound_segments`, :func:`bound_short_segments` | find where segments begin, by a search for each, or by a pass over ids |
@@ -92,14 +93,14 @@ from .order import expand_offsets, first_fault, first_rows, number_rows, sort_ke
 from .pivots import finish_pivots
 from .positions import finish_positions, scatter_positions
 from .ranges import fold_ranges
-from .rows import fill_rows, finish_flat, finish_rows
+from .rows import fill_elements, fill_rows, finish_flat, finish_rows
 from .runs import broadcast_runs
 from .scatter import finish_factors, scatter_rows
 from .seams import clear_others, merge_seams, take_seams
 from .short_runs import fold_short_runs
 from .small import fold_then_broadcast
 from .staged import fold_staged
-from .winners import clear_elements, scatter_to_winners
+from .winners import scatter_to_winners
 
 __all__ = [
     "bound_ranges",
@@ -110,12 +111,12 @@ __all__ = [
     "broadcast_to_elements",
     "broadcast_to_rows",
     "choose_passes",
-    "clear_elements",
     "clear_others",
     "count_bounded",
     "count_few_ids",
     "count_ids",
     "expand_offsets",
+    "fill_elements",
     "fill_rows",
     "find_special",
     "finish_factors",

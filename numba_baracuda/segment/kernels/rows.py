@@ -12,12 +12,12 @@ from ...core.dtypes import BY_NAME
 from ...device.atomics import red_max_value, red_min_value
 from ...device.bits import recast
 from ...device.build import opaque
-from ...device.vector import LOAD, STORE
+from ...device.vector import LOAD, STORE, STORE_STREAM
 from ...kernels.elements import accumulator_type, conversions_of, strided_offset_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
-from ..policy import FillRows, FinishFlat, RowWise
-from ..tiling import Tiling
+from ..policy import Elements, FillRows, FinishFlat, RowWise
+from ..tiling import Tiling, elements_launch
 from .common import count_of, first_row_of, row_of, short_reciprocal
 from .gaps import blank_writer
 
@@ -95,6 +95,39 @@ def fill_rows(
             row += groups
 
     return fill_rows, rows_launch(threads_per_block, vector, items_per_thread)
+
+
+@jit.kernel
+def fill_elements(
+    *, value: str, vector: int, threads_per_block: int = Elements.threads_per_block, items_per_thread: int = Elements.items_per_thread
+) -> Any:  # fmt: skip
+    """``output[e] = fill`` for every element, which are contiguous. Bytes: elements · value written.
+
+    Constants and parameters as :mod:`.` lists them, and ``vector``: elements of a store; ``items_per_thread``: stores; ``elements``: their number;
+    ``fill``: a number.
+    """
+    element, threads, (_, narrow) = jit.SCALARS[value], threads_per_block, conversions_of(value)
+    store, tile = STORE_STREAM[vector], threads_per_block * items_per_thread * vector
+
+    def fill_elements(
+        output: Ptr[value],
+        elements: int64, fill: Scalar[accumulator_type(value)],
+    ) -> None:  # fmt: skip
+        blank = cuda.local.array(vector, element)
+        for v in range(vector):
+            blank[v] = narrow(fill)
+        begin = int64(cuda.blockIdx.x) * tile
+        length = int32(min(int64(tile), elements - begin))
+        for u in range(items_per_thread):
+            first = int32((u * threads + cuda.threadIdx.x) * vector)
+            if first + vector <= length:
+                store(output, begin + first, blank, 0)
+            else:
+                for v in range(vector):
+                    if first + v < length:
+                        output[begin + first + v] = blank[v]
+
+    return fill_elements, lambda elements: elements_launch(elements, vector, threads, items_per_thread)
 
 
 @jit.kernel

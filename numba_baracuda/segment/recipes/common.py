@@ -149,6 +149,14 @@ def elements(kernel: str, extent: int, arguments: dict[str, Any], value: str, in
     return Launch(spec, elements_launch(extent, lane_items, threads, policy.items_per_thread), arguments)
 
 
+def fill_elements(output: str, extent: int, value: str, fill: float = 0, aligned: bool = True) -> Launch:
+    """The launch that stores one number in ``extent`` elements, which are contiguous; ``aligned``: whether they begin at a multiple of 16 bytes."""
+    plan, vector = tuned(Elements()), BY_NAME[value].vector if aligned else 1
+    spec = kernel_spec("fill_elements", plan.threads_per_block, value=value, vector=vector, **constants(plan))
+    config = elements_launch(extent, vector, plan.threads_per_block, plan.items_per_thread)
+    return Launch(spec, config, {"output": output, "elements": extent, "fill": fill})
+
+
 NO_FAULT = int.from_bytes(b"\x7f" * 8, "little")  #: more than any row
 FAULT = Slot("fault", "i64", 2)  #: the first row whose id is outside, and the first whose id is less than the one before
 

@@ -37,6 +37,11 @@ def _short(descriptor: SegmentDescriptor) -> bool:
     return descriptor.num_inputs < tuned(policy.FoldTiles()).short_segment_rows * descriptor.num_segments
 
 
+def _long(descriptor: SegmentDescriptor) -> bool:
+    """Whether segments have so many rows in the mean that few runs end."""
+    return descriptor.num_inputs >= tuned(policy.FoldTiles()).long_segment_rows * descriptor.num_segments
+
+
 def _varies(descriptor: SegmentDescriptor, monoid: KernelMonoid) -> bool:
     """Whether tiles of rows in order are longer or shorter by how long segments are in the mean: only then are sizes asked for it."""
     return monoid.heavy or BY_NAME[descriptor.element].itemsize == 2
@@ -183,9 +188,13 @@ def _staged(
     many = (monoid.any_pivot or monoid.width > 2) and value.itemsize > 2
     usual, odd = tuned(policy.FoldStaged()), many and rows.vector < value.vector
     row_bytes, id_bytes = plain(descriptor.row_size) * (2 if fold.other else 1), BY_NAME[order.index].itemsize
-    if row_bytes >= usual.wide_row_bytes and not odd:
-        return None
     halves = value.itemsize == 2 and not monoid.heavy
+    wide_bytes = usual.wide_row_bytes
+    if halves:
+        pairs = rows.vector == 2 and not _long(descriptor)
+        wide_bytes = usual.wide_odd_halves_bytes if pairs or rows.vector == 1 else usual.wide_halves_bytes
+    if row_bytes >= wide_bytes and not odd:
+        return None
     spreads = value.itemsize < 8 and (not many or plain(rows.columns) == 3)
     short = rows.vector == 1 and not halves and descriptor.num_inputs <= usual.short_segment_rows * descriptor.num_segments
     vector, apart = staged_columns(usual, plain(rows.columns), rows.vector, spreads, halves, short)
@@ -194,7 +203,7 @@ def _staged(
         return None
     width = ceil_div(rows.columns, vector)
     stage = staged_rows(plan, row_bytes, id_bytes, value.itemsize, descriptor.num_inputs, target.multiprocessors)
-    fits = row_bytes < plan.wide_row_bytes and _stages_pay(plan, descriptor, monoid, rows, apart > 0)
+    fits = row_bytes < wide_bytes and _stages_pay(plan, descriptor, monoid, rows, apart > 0)
     if not (stage and (fits or (odd and width <= plan.max_vectors))):
         return None
     longer = descriptor.num_inputs >= plan.even_segment_rows * descriptor.num_segments
@@ -219,12 +228,12 @@ def _ranges_pay(plan: policy.FoldStaged, descriptor: SegmentDescriptor, monoid: 
     """Whether warps that fold rows by way of shared memory fill empty segments as ranges.
 
     Lanes that store 16 bytes each, or many that store a row, are as fast. Where a lane has a row, or stores ``loose`` halves, it pays, but it takes
-    registers, of which states of several scalars leave few. Where several lanes have a row, gaps must be long, those of such states longer.
+    registers, of which states of several scalars leave few. Where several lanes have a row, gaps must be long, and states one scalar.
     """
     n, segments = descriptor.num_inputs, descriptor.num_segments
     if width > plan.max_filling_lanes or (BY_NAME[descriptor.element].itemsize == 8 and vector > 1):
         return False
-    if loose or segments >= plan.sparse_segments * n:
+    if loose:
         return True
     if width == 1 or monoid.extreme:
         return not monoid.heavy or bool(n <= plan.filled_segment_rows * segments)
@@ -236,15 +245,19 @@ def _stages_pay(plan: policy.FoldStaged, descriptor: SegmentDescriptor, monoid: 
 
     States of several scalars are in short segments, and in others if rows have few bytes or are pairs, and few columns where they lie ``apart``. But
     about a pivot that rows choose, of which a group of threads chooses one for more rows, only those are that have few bytes, or single columns for
-    such a thread; and doubles only in short segments, if they have few bytes. States of one scalar are, unless rows are halves of some width.
+    such a thread; and doubles only in short segments, if they have few bytes. Extremes of few columns apart are, and states of one scalar.
     """
     value, row_bytes, columns = BY_NAME[descriptor.element], plain(descriptor.row_size), plain(descriptor.embedding_dim)
     if not monoid.heavy:
-        return value.itemsize > 2 or row_bytes < plan.wide_halves_bytes
+        return True
     short = descriptor.num_inputs * descriptor.row_size <= plan.short_segment_bytes * descriptor.num_segments
     if monoid.choose_pivot is not None:
         narrow = row_bytes <= (plan.chosen_halves_bytes if value.itemsize == 2 else plan.chosen_row_bytes)
         single = rows.vector == 1 and _spread(rows, value.name, monoid) is None
         return short and row_bytes < plan.heavy_row_bytes if value.itemsize == 8 else short or narrow or single
-    spread = apart and columns > (plan.extreme_columns_apart if monoid.extreme else plan.heavy_columns_apart)
+    halves = value.itemsize == 2
+    if apart and monoid.extreme and columns <= (plan.extreme_halves_apart if halves else plan.extreme_columns_apart):
+        return True
+    most_apart = plan.heavy_halves_apart if halves and monoid.any_pivot and not _long(descriptor) else plan.heavy_columns_apart
+    spread = apart and columns > most_apart
     return short or (not spread and (monoid.pairs or row_bytes < plan.heavy_row_bytes))

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from ...algebra.gradients import Gradient
 from ...core.dtypes import BY_NAME
 from ...core.op import Launch, Layout, Step
-from ...core.policy import constants, tuned
-from ..policy import BroadcastToRows, Elements
-from ..tiling import Tiling, elements_launch
-from .common import Rows, kernel_spec
+from ...core.policy import tuned
+from ..policy import BroadcastToRows
+from ..tiling import Tiling
+from .common import Rows, fill_elements, kernel_spec
 from .segment_fold import SegmentFold, narrow_plan
 
 if TYPE_CHECKING:
@@ -50,11 +50,4 @@ def store_at_winners(descriptor: SegmentDescriptor, layouts: dict[str, Layout], 
         "source_row": source_row,
     }  # fmt: skip
     store = Launch(spec, Tiling.of_ids(segments * columns).launch, arguments)
-    return [store] if cleared else [_clear_elements(descriptor, output), store]
-
-
-def _clear_elements(descriptor: SegmentDescriptor, output: str) -> Launch:
-    plan, value, extent = tuned(Elements()), descriptor.element, descriptor.num_inputs * descriptor.embedding_dim
-    spec = kernel_spec("clear_elements", plan.threads_per_block, value=value, **constants(plan))
-    config = elements_launch(extent, BY_NAME[value].vector, plan.threads_per_block, plan.items_per_thread)
-    return Launch(spec, config, {"output": output, "elements": extent})
+    return [store] if cleared else [fill_elements(output, descriptor.num_inputs * columns, value), store]
