@@ -89,6 +89,10 @@ class BroadcastFlat(Policy):
     items_per_thread: int = chosen(1, 1, 2, 4)  #: pieces of 16 bytes or as many bytes of shorter ones, all loads before the first store
     #: Bytes of a piece that may meet several rows; wider ones, of one row, are taken where rows have them.
     vector_bytes: int = chosen(8, *VECTOR_BYTES)
+    #: The same of halves that are no vectors, of so many columns or more, where two results of a fold are gathered: a load of neighbouring lanes then
+    #: meets half as many lines, and lines are what takes time there.
+    many_halves_bytes: int = chosen(4, *VECTOR_BYTES)
+    many_columns: int = 96
     tile_elements: int = multiple(8192, 512)  #: elements of a block at most, or as many as it has in flight
     guarded_tiles: int = 2  #: so many times that where launches before have mostly done the work, as blocks that do nothing take time, too
     grid_blocks_per_multiprocessor: int = 8  #: blocks that there are at least before they have more than they have in flight

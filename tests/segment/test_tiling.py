@@ -443,6 +443,17 @@ def test_lanes_keep_columns_in_long_runs(op: str, element: str, columns: int, ro
 
 
 @pytest.mark.parametrize(
+    ("op", "element", "columns", "vector"),
+    [("std_backward", "bf16", 97, 2), ("std_backward", "bf16", 95, 4), ("std_backward", "bf16", 98, 4), ("std_backward", "f32", 97, 2),
+     ("softmax", "f16", 97, 2), ("softmax_backward", "bf16", 97, 4)],
+)  # fmt: skip
+def test_pieces_of_rows_that_are_no_vectors(op: str, element: str, columns: int, vector: int) -> None:
+    """Of halves of many columns that gather two results of a fold, those of 4 bytes; else of 8."""
+    *_, last = _launches(f"segment_{op}", columns, segments=1 << 12, element=element)
+    assert (last.spec.kernel, dict(last.spec.constants)["vector"]) == ("broadcast_flat", vector)
+
+
+@pytest.mark.parametrize(
     ("op", "element", "columns", "rows_each", "vector", "gap"),
     [("sum", "f32", 1, 0.25, 4, 4096), ("sum", "bf16", 5, 1.5, 8, 1024), ("logsumexp", "f32", 3, 2, 4, 1024), ("sum", "f32", 5, 2, 4, 512),
      ("sum", "f32", 5, 4, 0, GAP), ("max", "bf16", 9, 64, 8, 512), ("sum", "f32", 33, 1, 0, GAP), ("sum", "f64", 4, 1, 0, GAP),

@@ -629,6 +629,10 @@ for columns, element in ((2, "f16"), (3, "f16"), (6, "f16"), (3, "f32"), (5, "f3
         for stem in ("max", "std"):
             fold(f"{stem} to tiles of {columns} columns of {name}", f"segment_{stem}_backward", "broadcast", sample, tile=512)
         fold(f"norm2 to tiles of {columns} columns of {name}", "unsorted_segment_norm2_backward", "broadcast", sample, tile=512)
+for stem in ("softmax", "std_backward"):
+    fold(
+        f"{stem} to tiles of many columns of halves", f"segment_{stem}", "broadcast", Sample("many", 40, (97,), 9, samples.outside, "bf16"), tile=512
+    )
 for columns, element, index in ((8, "f32", "i32"), (10, "f16", "i64"), (10, "f64", "i32"), (16, "bf16", "i32")):
     for name, ids in (("runs", samples.runs), ("outside", samples.outside), ("a long one", samples.around_a_long_one)):
         sample = Sample(f"at once {columns} {name}", 130, (columns,), 30, ids, element, index)

@@ -278,7 +278,9 @@ def flat_broadcast(
     policy = policy_of.broadcast_flat(target, value.itemsize, gradient.guarded)
     # neighbouring lanes gather what their segments have from neighbouring places, if no piece is longer than what one load gathers; where they gather
     # results of a fold, too, it pays to make it longer only if rows are loaded
-    longer = policy.vector_bytes // value.itemsize if gradient.rows or not gradient.gathered else 1
+    many = value.itemsize == 2 and rows.vector == 1 and gradient.gathered > 1 and columns >= policy.many_columns and items == 1
+    piece_bytes = policy.many_halves_bytes if many else policy.vector_bytes
+    longer = piece_bytes // value.itemsize if gradient.rows or not gradient.gathered else 1
     elements, vector = descriptor.num_inputs * columns, max(rows.vector, longer)
     policy = replace(policy, items_per_thread=items * policy.items_per_thread * max(1, value.vector // vector))
     span = 1 if vector == rows.vector else 2 if columns >= vector else 3
