@@ -56,7 +56,10 @@ TESTS: dict[str, tuple[str, ...]] = {
     "segment/scatter": ("atomic *", "factors *"),
     "segment/updates": ("atomic *", "factors *"),
     "segment/short_runs": ("short runs, *", "test_first_rows.py::test_positions[numpy-argmax-f32-1-ragged_permuted]"),
-    "segment/rows": ("atomic *", "indices and checks", "unsorted_mean to 4 columns", "sum to 36 columns", "index of a mean*", "norm2 to 7 columns"),
+    "segment/rows": (
+        "atomic *", "indices and checks", "unsorted_mean to 4 columns", "sum to 36 columns", "index of a mean*", "norm2 to 7 columns",
+        "filled first, *", "winners *",
+    ),
     "segment/copies": ("staged, *", "*at once*"),
     "segment/staged": ("staged, *", "std_backward and a staged fold, *", "softmax_backward of 17 columns of bf16 in stages, runs"),
     "segment/states": ("narrow, *", "short runs, *"),
