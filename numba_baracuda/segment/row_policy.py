@@ -59,7 +59,7 @@ class GatherMeans(Policy):
 
 @dataclass(frozen=True)
 class Elements(Policy):
-    """``gather_elements`` and ``broadcast_to_elements``: rows are single elements, which are contiguous."""
+    """``gather_elements``, ``broadcast_to_elements`` and ``fill_elements``: single elements, which are contiguous."""
 
     threads_per_block: int = compiled(256, THREADS)
     items_per_thread: int = compiled(2, (1, 2, 4, 8))  #: pieces of 16 bytes
