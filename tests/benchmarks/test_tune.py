@@ -175,7 +175,7 @@ def test_a_wrong_alternative_is_told(emulator: Kind) -> None:
 
 
 def test_fields_of_all_policies_that_are_read_and_their_products() -> None:
-    problem = problem_of("segment_sum", [1 << 22, 128, 1 << 14])
+    problem = problem_of("segment_sum", [1 << 24, 128, 1 << 14])
     chosen, others = tune.alternatives(problem, ["threads_per_block=128,256"])
     names = [", ".join(map(str, alternative)) for alternative, _ in others]
     assert names == ["FoldTiles.threads_per_block=256", "FoldCarries.threads_per_block=128", "FoldCarries.threads_per_block=256"]
@@ -224,11 +224,11 @@ def test_errors_of_the_command(arguments: list[str], message: str, capsys: pytes
 
 
 def test_without_a_gpu_launches_are_printed(emulator: Kind, capsys: pytest.CaptureFixture[str]) -> None:
-    assert tune.main(["segment_sum", "4000000", "128", "100000", "--field", "FoldTiles.threads_per_block=256"]) == 0
+    assert tune.main(["segment_sum", "14000000", "128", "100000", "--field", "FoldTiles.threads_per_block=256"]) == 0
     printed = capsys.readouterr().out
-    assert "*  chosen" in printed and "fold_tiles 3,963 × 128 threads, 0 B shared, ≥ 5 resident" in printed
-    assert "fold_tiles 1,982 × 256 threads, 0 B shared, ≥ 5 resident; looks_back False → True; threads_per_block 256; " in printed
-    assert "row_blocks 3907 → 1954" in printed
+    assert "*  chosen" in printed and "fold_tiles 13,728 × 128 threads, 0 B shared, ≥ 5 resident" in printed
+    assert "fold_tiles 7,085 × 256 threads, 0 B shared, ≥ 5 resident; looks_back False → True; threads_per_block 256; " in printed
+    assert "row_blocks 13672 → 7057" in printed
     assert "times need a GPU" in printed
 
 
