@@ -183,7 +183,7 @@ class FoldStaged(Policy):
     short_segment_rows: int = 8  #: rows of each segment in the mean up to which they are
     wide_row_bytes: int = 256  #: rows of so many bytes are wide
     wide_halves_bytes: int = 128  #: the same of halves whose states are one scalar
-    wide_odd_halves_bytes: int = 448  #: the same of these that are no vectors of more than two, unless of two in long segments
+    wide_odd_halves_bytes: int = 448  #: the same of these where rows are no vectors, or vectors of two, but of two not in long segments
     heavy_row_bytes: int = 128  #: bytes of a row from which states of several scalars are for short segments only
     heavy_columns_apart: int = 24  #: the same of columns, where they lie apart
     heavy_halves_apart: int = 56  #: the same of halves with sums about any pivot, unless segments are long

@@ -189,10 +189,7 @@ def _staged(
     usual, odd = tuned(policy.FoldStaged()), many and rows.vector < value.vector
     row_bytes, id_bytes = plain(descriptor.row_size) * (2 if fold.other else 1), BY_NAME[order.index].itemsize
     halves = value.itemsize == 2 and not monoid.heavy
-    wide_bytes = usual.wide_row_bytes
-    if halves:
-        pairs = rows.vector == 2 and not _long(descriptor)
-        wide_bytes = usual.wide_odd_halves_bytes if pairs or rows.vector == 1 else usual.wide_halves_bytes
+    wide_bytes = _wide_halves_bytes(usual, descriptor, rows.vector) if halves else usual.wide_row_bytes
     if row_bytes >= wide_bytes and not odd:
         return None
     spreads = value.itemsize < 8 and (not many or plain(rows.columns) == 3)
@@ -222,6 +219,14 @@ def _staged(
     blocks, threads, _ = _launch(tiling, gaps)
     states = width * vector * monoid.width * BY_NAME[fold.state_of(value.name)].itemsize
     return Launch(spec, (blocks, threads, staged_bytes(plan, stage, row_bytes, id_bytes, states)), arguments), tiling, status
+
+
+def _wide_halves_bytes(plan: policy.FoldStaged, descriptor: SegmentDescriptor, vector: int) -> int:
+    """The bytes from which a row of halves whose states are one scalar is wide: more of them where rows are no vectors, or vectors of two, of which
+    groups of threads are as fast in long segments.
+    """
+    more = vector == 1 or (vector == 2 and not _long(descriptor))
+    return plan.wide_odd_halves_bytes if more else plan.wide_halves_bytes
 
 
 def _ranges_pay(plan: policy.FoldStaged, descriptor: SegmentDescriptor, monoid: KernelMonoid, vector: int, width: int, loose: bool) -> bool:
