@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from ..core.axes import ceil_div
+from ..core.op import FRESH_BYTES
 
 #: a span of blocks has 2 ** SPAN_BITS parts
 SPAN_BITS = 2
-#: row blocks that may wait for the same one at a time: spans have at most 4 ** 9 blocks, as statuses take 16 bytes and more of 16 MiB
-MOST_WAITING = 10
 #: more rows than a status of 32-bit states can count
 STATUS_ROWS = 1 << 29
 
@@ -25,6 +24,10 @@ def statuses_of(row_blocks: int) -> int:
 def most_blocks(statuses: int) -> int:
     """The most row blocks of which :func:`statuses_of` is at most ``statuses``."""
     return (3 * statuses + 2) // 4
+
+
+#: row blocks that may wait for the same one at a time: that which ends its run, and the last of a span of each size, where statuses take 16 bytes
+MOST_WAITING = 1 + (most_blocks(FRESH_BYTES // 16).bit_length() - 1) // SPAN_BITS
 
 
 def early_blocks(row_blocks: int, chunks: int, multiprocessors: int, looks_back: bool) -> int:

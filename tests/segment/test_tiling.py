@@ -283,6 +283,7 @@ def test_tiles_by_the_length_of_segments(op: str, element: str, mixed_rows: str,
         ("segment_norm2", 2, {}, "fold_narrow"),
         ("segment_var", 3, {}, "fold_staged"),
         ("segment_var", 2, {"segments": 1 << 17}, "fold_staged"),
+        ("segment_argmax", 33, {"segments": 1 << 17}, "fold_staged"),
         ("segment_argmax", 47, {}, "fold_staged"),
         ("segment_argmax", 49, {}, "fold_tiles"),
         ("segment_argmax", 49, {"segments": 1 << 17}, "fold_staged"),
@@ -473,7 +474,7 @@ def test_where_warps_fill_empty_segments(op: str, element: str, columns: int, ro
     ("op", "element", "columns", "rows_each", "first"),
     [("sum", "f32", 64, 0.5, True), ("sum", "f32", 64, 0.51, False), ("sum", "f32", 65, 1, True), ("sum", "f32", 65, 1.01, False),
      ("var", "f32", 13, 0.5, True), ("var", "f32", 13, 0.51, False), ("sum", "f32", 1, 1 / 48, True), ("sum", "f32", 1, 1 / 47, False),
-     ("sum", "bf16", 5, 1 / 48, True), ("sum", "bf16", 5, 1 / 47, False), ("sum_backward", "f32", 64, 0.5, False)],
+     ("sum", "bf16", 5, 1 / 48, True), ("sum", "bf16", 5, 1 / 47, False), ("var", "f32", 5, 0.25, True), ("sum_backward", "f32", 64, 0.5, False)],
 )  # fmt: skip
 def test_where_outputs_are_filled_first(op: str, element: str, columns: int, rows_each: float, first: bool) -> None:
     """Where most segments are empty: the most of them where warps fill gaps as ranges. Then no block looks for gaps."""

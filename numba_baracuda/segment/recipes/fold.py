@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...core.dtypes import BY_NAME
 from ...core.op import Clear, Layout, Op, Recipe, Slot, Step, Target, fresh_first
 from ...core.policy import tuned
+from ...core.spec import KernelSpec
 from ..policy import FoldGaps
 from .carries import carries_steps
 from .common import Rows, check_slots, checks, fill_elements, only_checks
@@ -23,29 +23,32 @@ if TYPE_CHECKING:
 
 def fold_steps(descriptor: SegmentDescriptor, target: Target, fold: SegmentFold) -> tuple[list[Step], list[Slot]]:
     """The launches of a fold over ids in order, and the slot of their statuses, which is fresh, or the slots of the carries between them."""
-    plan, rows, blank = narrow_plan(descriptor, fold), Rows(descriptor, *fold.all_layouts), list[Step]()
+    plan, rows = narrow_plan(descriptor, fold), Rows(descriptor, *fold.all_layouts)
     launch, tiling, status = fold_launch(descriptor, target, rows, plan, fold)
-    if fold.fills and rows.is_dense(1) and _mostly_empty(descriptor, fold, dict(launch.spec.constants)):
-        extent, aligned = descriptor.num_segments * descriptor.embedding_dim, rows.addresses[1] == 0
-        blank = [fill_elements(fold.output, extent, fold.result, fold.empty, aligned)]
-        launch, tiling, status = fold_launch(descriptor, target, rows, plan, replace(fold, fills=False))
+    if fold.fills and rows.is_dense(1) and _mostly_empty(descriptor, fold, launch.spec):
+        blank = fill_elements(fold.output, descriptor.num_segments * descriptor.embedding_dim, fold.result, fold.empty, rows.addresses[1] == 0)
+        steps, slots = fold_steps(descriptor, target, replace(fold, fills=False))
+        return [blank, *steps], slots
     if status:
-        return [Clear(STATUS, fresh=True), *blank, launch], [status]
+        return [Clear(STATUS, fresh=True), launch], [status]
     # whether permuted rows are narrow depends on their layout, and the workspace must do for every layout
     exact = plan is not None and not fold.order.row_index
     most = tiling.entries if exact else most_entries(descriptor, target, fold.monoid)
     if most <= 2:
-        return [*blank, launch], []
+        return [launch], []
     combine, slots = carries_steps(descriptor, rows, fold, tiling.entries if tiling.row_blocks > 1 else 0, most, target)
-    return [*blank, launch, *combine], slots
+    return [launch, *combine], slots
 
 
-def _mostly_empty(descriptor: SegmentDescriptor, fold: SegmentFold, options: Mapping[str, Any]) -> bool:
-    """Whether it is faster to fill all of the output first than to have a kernel with these ``options`` find the gaps between few segments."""
-    plan, segments, size = tuned(FoldGaps()), descriptor.num_segments, descriptor.embedding_dim * BY_NAME[fold.result].itemsize
-    in_groups = options.get("apart") and "lanes" in options
-    least = plan.sparse_range_segments if options.get("fill_vector") else plan.sparse_apart_segments if in_groups else plan.sparse_segments
-    return bool(segments >= least * descriptor.num_inputs and segments * size >= plan.sparse_bytes)
+def _mostly_empty(descriptor: SegmentDescriptor, fold: SegmentFold, spec: KernelSpec) -> bool:
+    """Whether it is faster to fill all of the output first than to have this kernel find the gaps between few segments."""
+    plan, options, size = tuned(FoldGaps()), dict(spec.constants), descriptor.embedding_dim * BY_NAME[fold.result].itemsize
+    least = plan.sparse_segments
+    if options.get("fill_vector"):
+        least = plan.sparse_range_segments
+    elif spec.kernel == "fold_tiles" and options["apart"]:
+        least = plan.sparse_apart_segments
+    return bool(descriptor.num_segments >= least * descriptor.num_inputs and descriptor.num_segments * size >= plan.sparse_bytes)
 
 
 def ragged(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
