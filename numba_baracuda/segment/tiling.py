@@ -47,6 +47,8 @@ ORDERED_KEYS = GROUP_HEADS + THREADS
 RANGE_WORDS = ORDERED_KEYS + RANGE_TILE // 2
 #: neighbouring single elements of a thread that divides by the lengths of their runs
 MEANS_ROWS = 8
+#: long runs whose lengths ``gather_means`` keeps at a time; a power of two
+MEANS_LENGTHS = 64
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from kinds import Kind
 
 from numba_baracuda import device
 from numba_baracuda.segment import kernels
-from numba_baracuda.segment.tiling import Tiling
+from numba_baracuda.segment.tiling import MEANS_LENGTHS, Tiling
 
 ROWS, COLUMNS, SEGMENTS, TILE = 1000, 8, 20, 192
 
@@ -51,6 +51,24 @@ def test_a_fold_and_a_gather(kind: Kind) -> None:
     np.testing.assert_array_equal(kind.numpy(back).reshape(ROWS, COLUMNS), found[ids])
 
 
+def test_a_length_that_another_warp_has_found(kind: Kind) -> None:
+    """A tile within a run takes the length that it is given for the run's id; the tiles in which it begins and ends search."""
+    rows, run, length = 2048, (100, 1900), 9
+    ids, output = np.repeat(np.array([3, 5, 8], np.int32), (run[0], run[1] - run[0], rows - run[1])), kind.array(np.zeros(rows, np.float32))
+    kernel = kernels.gather_means(value="f32", index="i32", count="i32", threads_per_block=32, items_per_thread=1)
+    runnable = device.emulate(kernel) if kind.emulated else kernel
+    known = np.zeros(2 * MEANS_LENGTHS, np.int64)
+    known[10:12] = 6, length
+    source = kind.array(np.full(9, 4 * 9 * 1800, np.float32))
+    arguments = kernel.ordered(
+        source=source, ids=kind.array(ids), output=output, lengths=kind.array(known), rows=rows, segments=9, source_row=1
+    )  # fmt: skip
+    runnable[rows // 256, 32](*arguments)
+    wanted = np.repeat(np.array([648, 36, 64800 / 148], np.float32), (run[0], run[1] - run[0], rows - run[1]))
+    wanted[256:1792] = 4 * 1800
+    np.testing.assert_array_equal(kind.numpy(output), wanted)
+
+
 def test_a_run_of_millions_of_rows(kind: Kind) -> None:
     """The first tiles of a run whose end is further away than where the search looks first."""
     rows, tiles = 3_000_000, 2048
@@ -58,6 +76,8 @@ def test_a_run_of_millions_of_rows(kind: Kind) -> None:
     kernel = kernels.gather_means(value="f32", index="i32", count="i32", threads_per_block=32, items_per_thread=1)
     runnable = device.emulate(kernel) if kind.emulated else kernel
     source = kind.array(np.array([10.0, rows - 5], np.float32))
-    arguments = kernel.ordered(source=source, ids=kind.array(ids), output=output, rows=rows, segments=2, source_row=1)
+    lengths = kind.array(np.zeros(2 * MEANS_LENGTHS, np.int64))
+    arguments = kernel.ordered(source=source, ids=kind.array(ids), output=output, lengths=lengths, rows=rows, segments=2, source_row=1)
     runnable[tiles // 256, 32](*arguments)
     np.testing.assert_array_equal(kind.numpy(output)[:tiles], np.repeat(np.array([2, 1], np.float32), (5, tiles - 5)))
+    assert kind.numpy(lengths)[2:4].tolist() == [2, rows - 5]

@@ -8,12 +8,13 @@ from numba.cuda.types import int32, int64, uint16, uint32
 from ...algebra import SUM
 from ...core.dtypes import BY_NAME
 from ...device.build import opaque
+from ...device.order import load_relaxed_2, store_relaxed_2
 from ...device.vector import LOAD_ONCE, STORE_STREAM
 from ...device.warp import warp_scan
 from ...runtime import jit
 from ...runtime.parameters import Ptr
 from ..policy import GatherMeans
-from ..tiling import MEANS_ROWS, means_launch
+from ..tiling import MEANS_LENGTHS, MEANS_ROWS, means_launch
 from .common import from_below
 from .gather import quotient_of
 
@@ -58,11 +59,13 @@ def gather_means(
 
     A warp has a tile of 256 · ``items_per_thread`` rows, of which a lane takes 8 neighbours at a time. It lists where runs of equal ids begin in
     shared memory: each lane counts those that begin in its rows, and a scan of the warp numbers them. How far the first and the last run reach
-    outside the tile is searched for. Then each lane takes every 32nd run, loads the segment's element, and divides it; and each row finds the
-    quotient of its run. Bytes: rows · (value + index), and the elements gathered, read or written once.
+    outside the tile is searched for; but of a run that reaches beyond both ends of a tile, a warp that has found the length leaves it to others. Then
+    each lane takes every 32nd run, loads the segment's element, and divides it; and each row finds the quotient of its run. Bytes: rows ·
+    (value + index), and the elements gathered, read or written once.
 
     Constants and parameters as :mod:`.` lists them; output and ids are contiguous, and begin at multiples of 16 bytes. A count is converted from
-    ``count``.
+    ``count``. ``lengths`` [2 · ``MEANS_LENGTHS``], zeros before the launch: ids of long runs, plus 1, each with the rows that have it behind. The low
+    bits of an id say where it is, unless another has replaced it.
     """
     element, index_type, count_type, unsigned = jit.SCALARS[value], jit.SCALARS[index], jit.SCALARS[count], jit.SCALARS["u" + index[1:]]
     vector, index_vector, warps, share = BY_NAME[value].vector, BY_NAME[index].vector, threads_per_block // 32, MEANS_ROWS
@@ -71,9 +74,10 @@ def gather_means(
     begins_size, count_upto = size + threads_per_block, warp_scan(SUM, int32)
 
     def gather_means(
-        source: Ptr[value], ids: Ptr[index], output: Ptr[value],
+        source: Ptr[value], ids: Ptr[index], output: Ptr[value], lengths: Ptr[int64],
         rows: int64, segments: int64, source_row: int64,
     ) -> None:  # fmt: skip
+        known = cuda.local.array(2, int64)
         begins = cuda.shared.array(begins_size, uint16)
         quotients = cuda.shared.array(size, element)
         batch_ids = cuda.local.array(batch_size, index_type)
@@ -99,8 +103,22 @@ def gather_means(
                     batch_ids[u * share + k] = ids[row + u * stride + k] if row + u * stride + k < rows else index_type(-1)
         outer = cuda.shfl_sync(-1, batch_ids[0], 0), cuda.shfl_sync(-1, batch_ids[batch_size - 1], 31)
         outermost = outer[0] if lower else outer[1]
-        reach = _reach_of_half(ids, origin, step, rows, outermost, _many_of_half(there and near_id == outermost))
-        before_tile, behind_tile = cuda.shfl_sync(-1, reach, 0), cuda.shfl_sync(-1, reach, 16)
+        near = _many_of_half(there and near_id == outermost)
+        # else each of the many tiles of a long run would search for its ends
+        long = whole and outer[0] == outer[1] and cuda.all_sync(-1, near == 16)
+        tag, slot = int64(outer[0]) + 1, int64(int64(outer[0]) & (MEANS_LENGTHS - 1)) * 2
+        known[0], known[1] = int64(0), int64(0)
+        if long:
+            load_relaxed_2(lengths, slot, known, 0)
+        if long and cuda.shfl_sync(-1, known[0], 0) == tag:
+            # all rows of the run, wherever they lie
+            before_tile, behind_tile = cuda.shfl_sync(-1, known[1], 0) - tile, int64(0)
+        else:
+            reach = _reach_of_half(ids, origin, step, rows, outermost, near)
+            before_tile, behind_tile = cuda.shfl_sync(-1, reach, 0), cuda.shfl_sync(-1, reach, 16)
+            if long and lane == 0:
+                known[0], known[1] = tag, before_tile + tile + behind_tile
+                store_relaxed_2(lengths, slot, known, 0)
 
         held, counted = index_type(batch_ids[0] ^ index_type(1)), int32(0)  # any other id than the first of the tile
         for u in range(items_per_thread):

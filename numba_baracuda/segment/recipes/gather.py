@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 from ...algebra.gradients import GRADIENTS
 from ...core.axes import ceil_div
 from ...core.dtypes import BY_NAME
-from ...core.op import NULL, Launch, Layout, Op, Recipe, Slot, Step, Target, fresh_first
+from ...core.op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Step, Target, fresh_first
 from ...core.policy import constants, tuned
 from ..flat_tiling import flat_height, flat_lanes, flat_tile
 from ..policy import BroadcastFlat, GatherFlat, GatherMeans, GatherRows, GatherRuns
-from ..tiling import means_launch
+from ..tiling import MEANS_LENGTHS, means_launch
 from .broadcast import flat_broadcast
 from .common import Rows, check_slots, checks, elements, is_flat, kernel_spec, only_checks, over_rows, scratch
 from .counts import count
@@ -20,6 +20,9 @@ from .scatter import finish
 
 if TYPE_CHECKING:
     from ..descriptor import SegmentDescriptor
+
+
+LENGTHS = Slot("lengths", "i64", 2 * MEANS_LENGTHS)  #: of long runs, with their ids
 
 
 def gather(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
@@ -39,7 +42,7 @@ def gather(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], ta
     steps: list[Step] = [*checks(op, descriptor, layouts)]
     slots, name, counts = [*check_slots(descriptor)], "d_output", NULL
     if op.traits["monoid"] == "mean" and segments and along and "counts" not in layouts and _are_single(descriptor, rows, order):
-        return fresh_first([*steps, _means(descriptor, rows, order)], slots)
+        return fresh_first([*steps, Clear(LENGTHS.name, fresh=True), _means(descriptor, rows, order)], [*slots, LENGTHS])
     if op.traits["monoid"] == "mean" and segments:
         counted, more, room = count(op, descriptor, layouts, target)
         steps += more
@@ -68,7 +71,8 @@ def _means(descriptor: SegmentDescriptor, rows: Rows, order: Order) -> Launch:
     means, n = tuned(GatherMeans()), descriptor.num_inputs
     threads, index, count_type = means.threads_per_block, order.index, descriptor.count_type
     arguments = {
-        "source": "d_output", "ids": order.ids, "output": "d_input", "rows": n, "segments": descriptor.num_segments, "source_row": rows.steps[0],
+        "source": "d_output", "ids": order.ids, "output": "d_input", "lengths": LENGTHS.name, "rows": n, "segments": descriptor.num_segments,
+        "source_row": rows.steps[0],
     }  # fmt: skip
     spec = kernel_spec("gather_means", threads, value=descriptor.element, index=index, count=count_type, **constants(means))
     return Launch(spec, means_launch(n, threads, means.items_per_thread), arguments)
