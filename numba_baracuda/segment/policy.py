@@ -181,6 +181,10 @@ class FoldStaged(Policy):
     few_columns: int = 16
     short_few_columns: int = 8  #: the same where runs are short, so that threads have much to do for each
     short_segment_rows: int = 8  #: rows of each segment in the mean up to which they are
+    #: The same up to which several columns of a thread may lie apart with sums about any pivot, or states of more than two scalars, where rows have
+    #: so many columns at most.
+    heavy_apart_segment_rows: float = 6.0
+    max_heavy_apart: int = 144
     wide_row_bytes: int = 256  #: rows of so many bytes are wide
     wide_halves_bytes: int = 128  #: the same of halves whose states are one scalar
     wide_odd_halves_bytes: int = 448  #: the same of these where rows are no vectors, or vectors of two, but of two not in long segments

@@ -312,6 +312,12 @@ for columns, element, op, staged in (
 ):
     wide = dataclasses.replace(of_runs(f"S24 {columns}", columns, 5, 12, 0, 3, 37, 9), element=element, whole=op.startswith("arg"))
     fold(f"staged, {op} of {columns} columns of {element}", f"segment_{op}", "ragged_sorted", wide, MANY, staged=staged)
+for columns, index, op in ((21, "i32", "var"), (13, "i64", "std"), (67, "i32", "norm2")):
+    short = Sample(f"S25 {columns}", 120, (columns,), 60, samples.outside, "f32", index)
+    fold(f"staged, {op} of {columns} columns apart", f"segment_{op}", "ragged_sorted", short, MANY, staged=2048)
+for op in ("logsumexp", "softmax"):
+    doubles = dataclasses.replace(of_runs("S26", 35, 5, 12, 0, 3, 37, 9), element="f64")
+    fold(f"tiles, {op} of columns of doubles apart", f"segment_{op}", "ragged_sorted" if op == "logsumexp" else "broadcast", doubles, MANY)
 for name, ids, index in (("gaps", samples.outside, "i32"), ("gaps, one long", one_long_gap, "i64")):
     fold(f"staged, halves between {name}", "segment_max", "ragged_sorted", Sample(f"S22 {name}", 300, (13,), 1200, ids, "bf16", index), 1,
          staged=2048)  # fmt: skip

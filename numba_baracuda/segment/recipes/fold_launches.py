@@ -192,7 +192,7 @@ def _staged(
     wide_bytes = _wide_halves_bytes(usual, descriptor, rows.vector) if halves else usual.wide_row_bytes
     if row_bytes >= wide_bytes and not odd:
         return None
-    spreads = value.itemsize < 8 and (not many or plain(rows.columns) == 3)
+    spreads = value.itemsize < 8 and (not many or _spreads_pay(usual, descriptor, plain(rows.columns)))
     short = rows.vector == 1 and not halves and descriptor.num_inputs <= usual.short_segment_rows * descriptor.num_segments
     vector, apart = staged_columns(usual, plain(rows.columns), rows.vector, spreads, halves, short)
     plan = policy_of.fold_staged(value.name, vector, monoid, apart > 0)
@@ -219,6 +219,15 @@ def _staged(
     blocks, threads, _ = _launch(tiling, gaps)
     states = width * vector * monoid.width * BY_NAME[fold.state_of(value.name)].itemsize
     return Launch(spec, (blocks, threads, staged_bytes(plan, stage, row_bytes, id_bytes, states)), arguments), tiling, status
+
+
+def _spreads_pay(plan: policy.FoldStaged, descriptor: SegmentDescriptor, columns: int) -> bool:
+    """Whether several columns of a lane apart pay with sums about any pivot, or states of more than two scalars: in short segments, of which each
+    takes a lane as long as several rows; and where a lane has all three.
+    """
+    if columns == 3:
+        return True
+    return columns <= plan.max_heavy_apart and bool(descriptor.num_inputs <= plan.heavy_apart_segment_rows * descriptor.num_segments)
 
 
 def _wide_halves_bytes(plan: policy.FoldStaged, descriptor: SegmentDescriptor, vector: int) -> int:
