@@ -184,7 +184,7 @@ class FoldStaged(Policy):
     #: The same up to which several columns of a thread may lie apart with sums about any pivot, or states of more than two scalars, where rows have
     #: so many columns at most.
     heavy_apart_segment_rows: float = 6.0
-    max_heavy_apart: int = 144
+    max_heavy_apart: int = 128
     wide_row_bytes: int = 256  #: rows of so many bytes are wide
     wide_halves_bytes: int = 128  #: the same of halves whose states are one scalar
     wide_odd_halves_bytes: int = 448  #: the same of these where rows are no vectors, or vectors of two, but of two not in long segments
@@ -285,3 +285,5 @@ class FindSpecial(Policy):
     """``find_special``: looks for zeros, infinities and NaN."""
 
     items_per_thread: int = compiled(4, (1, 2, 4, 8))  #: rows
+    #: Elements, which are contiguous, of which threads load whole vectors, whether rows are such or not; fewer take no time.
+    min_whole_elements: int = 1 << 16

@@ -50,6 +50,7 @@ from numba_baracuda.segment.policy import (
     CountFewIds,
     CountIds,
     Crowds,
+    FindSpecial,
     FirstFault,
     FoldAndBroadcast,
     FoldAndBroadcastShort,
@@ -140,7 +141,7 @@ def fold(
             using(Crowds, min_input_bytes=1) if tabled else contextlib.nullcontext(), of_blocks, of_warps, in_cache, runs, stages,
             once if at_once else contextlib.nullcontext(), narrow_stages, wide_stages, combined, back,
             contextlib.nullcontext() if together else using(FoldThenBroadcast, max_bytes=1), kept,
-            using(FoldGaps, range_bytes=filled, sparse_bytes=sparse),
+            using(FoldGaps, range_bytes=filled, sparse_bytes=sparse), using(FindSpecial, min_whole_elements=1),
             using(
                 FoldAndBroadcastShort, threads_per_block=64, items_per_thread=registers or 8, long_rows=48, grid_blocks_per_multiprocessor=1,
                 max_segment_rows=1e9 if registers else 0.0, max_pivoted_rows=1e9 if registers else 0.0,
@@ -741,6 +742,7 @@ for name, sample in (("of one run", of_runs("I7", 1, 5, 9000, 3, 4500)), ("out o
     fold(f"var to elements {name}", "segment_var_backward", "broadcast", sample)
 fold("var to elements, ids not in order", "segment_var_backward", "broadcast", Sample("I10", 5000, (1,), 9, samples.outside), disordered=True)
 narrow("max to the few that win", "segment_max_backward", "broadcast", Sample("G", 700, (1,), 9, samples.runs), ties="first")
+fold("zeros in products of odd rows", "segment_prod_backward", "broadcast", Sample("H2", 60, (7,), 9, samples.outside, "bf16", whole=True))
 fold("zeros in products", "segment_prod_backward", "broadcast", Sample("H", 60, (8,), 9, samples.outside, whole=True))
 for columns in (1, 3):
     sample = Sample(f"side by side {columns}", 5000 if columns == 1 else 200, (columns,), 30, samples.outside)

@@ -236,16 +236,16 @@ def find_special(
 ) -> Any:  # fmt: skip
     """Sets ``guard[0]`` to 1 where an element of ``input`` is a zero, a subnormal, an infinity or NaN. Bytes: rows · columns · value read.
 
-    Constants and parameters as :mod:`.` lists them.
+    Constants and parameters as :mod:`.` lists them, and ``tail``: elements behind the last row that are looked at, too; a block has more threads.
     """
     element, load, offset_of = jit.SCALARS[value], LOAD_ONCE[vector], strided_offset_of(dims)
     group_position = position_of(threads_per_block, lanes, vector, items_per_thread, cut)
     groups, batch_size = threads_per_block // lanes, items_per_thread * vector
-    special = special_of(value, batch_size)
+    special, single_special, load_single = special_of(value, batch_size), special_of(value, 1), LOAD_ONCE[1]
 
     def find_special(
         input: Ptr[value], guard: Ptr[int32],
-        rows: int64, columns: int64, chunks: int64, input_row: int64,
+        rows: int64, tail: int64, columns: int64, chunks: int64, input_row: int64,
         shape: Extents[dims], input_strides: Extents[dims],
     ) -> None:  # fmt: skip
         batch = cuda.local.array(batch_size, element)
@@ -256,6 +256,10 @@ def find_special(
                 row = min(first + u * groups, rows - 1)
                 load(input, row * input_row + offset, batch, u * vector)
             if special(batch, 0):
+                red_max(guard, 0, int32(1))
+        if cuda.blockIdx.x == 0 and cuda.threadIdx.x < tail:
+            load_single(input, rows * input_row + cuda.threadIdx.x, batch, 0)
+            if single_special(batch, 0):
                 red_max(guard, 0, int32(1))
 
     return find_special, rows_launch(threads_per_block, vector, items_per_thread)
