@@ -744,6 +744,22 @@ fold("var to elements, ids not in order", "segment_var_backward", "broadcast", S
 narrow("max to the few that win", "segment_max_backward", "broadcast", Sample("G", 700, (1,), 9, samples.runs), ties="first")
 fold("zeros in products of odd rows", "segment_prod_backward", "broadcast", Sample("H2", 60, (7,), 9, samples.outside, "bf16", whole=True))
 fold("zeros in products", "segment_prod_backward", "broadcast", Sample("H", 60, (8,), 9, samples.outside, whole=True))
+
+
+def products_behind_their_start(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Zeros among products whose rows begin at no multiple of 16 bytes, are wider than two blocks' shares, and end where the array does."""
+    ids, columns = np.repeat(np.arange(4, dtype=np.int32), 2), 257
+    x = np.full((8, columns), 2, np.float32)
+    x[6, -1] = 0
+    y = kind.array(np.concatenate([np.ones(1, np.float32), (x[::2] * x[1::2]).ravel()]))[1:].reshape(4, columns)
+    with kind.schedule(SEED):
+        got = kind.numpy(nb.segment_prod_backward(kind.array(np.ones((4, columns), np.float32)), kind.array(x), y, kind.array(ids)))
+    wanted = np.full_like(x, 2)
+    wanted[7, -1] = 0
+    np.testing.assert_array_equal(got, wanted)
+
+
+_add("zeros in products behind their start", products_behind_their_start)
 for columns in (1, 3):
     sample = Sample(f"side by side {columns}", 5000 if columns == 1 else 200, (columns,), 30, samples.outside)
     fold(f"norm2 to {columns} columns, side by side", "unsorted_segment_norm2_backward", "broadcast", sample)
