@@ -117,7 +117,7 @@ def fold_items(load_bytes: int, index_bytes: int, vector: int, monoid: KernelMon
 def fold_apart(value: str, monoid: KernelMonoid) -> range:
     """How many columns of a thread of ``fold_tiles`` may lie apart, the best number first. Two would have too few bytes in flight, but for halves."""
     policy = tuned(FoldTiles())
-    return range(policy.heavy_columns_apart if monoid.heavy else policy.columns_apart, 2 if BY_NAME[value].itemsize == 4 else 1, -1)
+    return range(policy.heavy_columns_apart if monoid.heavy else policy.columns_apart, 1 if BY_NAME[value].itemsize == 2 else 2, -1)
 
 
 def fold_tiles(

@@ -104,7 +104,7 @@ def gather_means(
         outer = cuda.shfl_sync(-1, batch_ids[0], 0), cuda.shfl_sync(-1, batch_ids[batch_size - 1], 31)
         outermost = outer[0] if lower else outer[1]
         near = _many_of_half(there and near_id == outermost)
-        # else each of the many tiles of a long run would search for its ends
+        # else each of the many tiles of a long run would search for its ends; the tag of an id of −1 is 0, but its rows get 0 whatever their number
         long = whole and outer[0] == outer[1] and cuda.all_sync(-1, near == 16)
         tag, slot = int64(outer[0]) + 1, int64(int64(outer[0]) & (MEANS_LENGTHS - 1)) * 2
         known[0], known[1] = int64(0), int64(0)
