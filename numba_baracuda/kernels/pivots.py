@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numba.cuda.types import float32, int32
 
-from ..device import doubles
 from ..device.bits import f32_as_i32, i32_as_f32
 from ..device.numbers import exp2_approx, log2_approx, maximum, multiply_add, reciprocal_approx
 from ..runtime import jit
@@ -23,7 +22,7 @@ _BANDS = {"float32": (45, 88), "float64": (450, 600)}
 @functools.cache
 def _exponential(kind: Any) -> Any:
     """exp x of the state's type. Error in float32: 2 ulp and half an ulp of the exponent."""
-    return jit.device(lambda x: exp2_approx(x * float32(_LOG2_E))) if kind == float32 else doubles.exp
+    return jit.device(lambda x: exp2_approx(x * float32(_LOG2_E))) if kind == float32 else jit.device(lambda x: math.exp(x))
 
 
 @functools.cache
