@@ -285,5 +285,3 @@ class FindSpecial(Policy):
     """``find_special``: looks for zeros, infinities and NaN."""
 
     items_per_thread: int = compiled(4, (1, 2, 4, 8))  #: rows
-    #: Elements, which are contiguous, of which threads load whole vectors, whether rows are such or not; fewer take no time.
-    min_whole_elements: int = 1 << 16

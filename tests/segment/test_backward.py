@@ -15,8 +15,7 @@ import numba_baracuda as nb
 from numba_baracuda import InvalidProblem
 from numba_baracuda.core.dtypes import numpy_dtype
 from numba_baracuda.core.op import Op, Variant
-from numba_baracuda.plans.tuning import using
-from numba_baracuda.segment.policy import BroadcastToRows, FindSpecial
+from numba_baracuda.segment.policy import BroadcastToRows
 
 EVERY = pytest.mark.parametrize(("op", "variant"), variants_of(BACKWARD), ids=name_of)
 EVERY_OP = pytest.mark.parametrize("op", BACKWARD, ids=name_of)
@@ -119,18 +118,19 @@ def test_the_function(any_kind: Kind, op: Op) -> None:
     np.testing.assert_array_equal(any_kind.numpy(out), any_kind.numpy(made))
 
 
-@pytest.mark.parametrize("least", [1, 1 << 20])
+@pytest.mark.parametrize("segments", [1, 13])
+@pytest.mark.parametrize("behind", [0, 1])
 @pytest.mark.parametrize("element", ["f32", "f64", "f16"])
-def test_one_zero_among_products_is_found(kind: Kind, element: str, least: int) -> None:
-    """Wherever it is, by loads of whole vectors, whose last one is not whole, or of single elements: else its gradient were 0."""
-    segments, columns = 13, 3
+def test_one_zero_among_products_is_found(kind: Kind, element: str, behind: int, segments: int) -> None:
+    """By loads of whole vectors, whose last one is not whole, or of single elements: of fewer than a vector, or ``behind`` a multiple of 16 bytes."""
+    columns = 3
     ids, x = np.repeat(np.arange(segments, dtype=np.int32), 2), np.full((2 * segments, columns), 2, numpy_dtype(element))
-    for place in (*range(0, segments * columns, 11), *range(segments * columns - 8, segments * columns)):
-        with using(FindSpecial, min_whole_elements=least):
-            given, row = x.copy(), place // columns
-            given[2 * row, place % columns] = 0
-            y = given[::2] * given[1::2]
-            got = nb.segment_prod_backward(*[kind.array(each) for each in (np.ones_like(y), given, y, ids)])
+    for place in (*range(0, segments * columns, 11), *range(max(segments * columns - 8, 0), segments * columns)):
+        given, row = x.copy(), place // columns
+        given[2 * row, place % columns] = 0
+        products = given[::2] * given[1::2]
+        y = kind.array(np.concatenate([products.ravel()[:behind], products.ravel()]))[behind:].reshape(segments, columns)
+        got = nb.segment_prod_backward(kind.array(np.ones_like(products)), kind.array(given), y, kind.array(ids))
         wanted = np.full_like(x, 2)
         wanted[2 * row + 1, place % columns] = 0
         np.testing.assert_array_equal(kind.numpy(got), wanted)

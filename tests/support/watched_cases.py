@@ -50,7 +50,6 @@ from numba_baracuda.segment.policy import (
     CountFewIds,
     CountIds,
     Crowds,
-    FindSpecial,
     FirstFault,
     FoldAndBroadcast,
     FoldAndBroadcastShort,
@@ -141,7 +140,7 @@ def fold(
             using(Crowds, min_input_bytes=1) if tabled else contextlib.nullcontext(), of_blocks, of_warps, in_cache, runs, stages,
             once if at_once else contextlib.nullcontext(), narrow_stages, wide_stages, combined, back,
             contextlib.nullcontext() if together else using(FoldThenBroadcast, max_bytes=1), kept,
-            using(FoldGaps, range_bytes=filled, sparse_bytes=sparse), using(FindSpecial, min_whole_elements=1),
+            using(FoldGaps, range_bytes=filled, sparse_bytes=sparse),
             using(
                 FoldAndBroadcastShort, threads_per_block=64, items_per_thread=registers or 8, long_rows=48, grid_blocks_per_multiprocessor=1,
                 max_segment_rows=1e9 if registers else 0.0, max_pivoted_rows=1e9 if registers else 0.0,

@@ -175,12 +175,12 @@ def _fold(
 
 
 def _guard(descriptor: SegmentDescriptor, layouts: dict[str, Layout]) -> tuple[list[Step], list[Slot]]:
-    """Makes the guard: whether the result has a special element. Contiguous rows are seen as rows of one vector each, whatever is one of theirs."""
+    """Makes the guard: whether the result has a special element. Contiguous rows are seen as rows of one vector each, if that fits them."""
     plan, most = tuned(policy.FindSpecial()), BY_NAME[descriptor.element].vector
     rows, extent, tail = Rows(descriptor, layouts["output"]), descriptor.num_segments, 0
     if rows.is_contiguous(0):
         elements = extent * rows.columns
-        vector = most if rows.vector < most and elements >= plan.min_whole_elements else rows.vector
+        vector = most if rows.vector < most and elements >= most else rows.vector
         extent = elements // vector
         tail = elements - extent * vector
         rows = Rows(replace(descriptor, embedding_dim=vector), Layout((extent, vector), (vector, 1)))
