@@ -56,14 +56,12 @@ def test_a_length_that_another_warp_has_found(kind: Kind) -> None:
     rows, run, length = 2048, (100, 1900), 9
     ids, output = np.repeat(np.array([3, 5, 8], np.int32), (run[0], run[1] - run[0], rows - run[1])), kind.array(np.zeros(rows, np.float32))
     kernel = kernels.gather_means(value="f32", index="i32", count="i32", threads_per_block=32, items_per_thread=1)
-    runnable = device.emulate(kernel) if kind.emulated else kernel
     known = np.zeros(2 * MEANS_LENGTHS, np.int64)
     known[10:12] = 6, length
     source = kind.array(np.full(9, 4 * 9 * 1800, np.float32))
-    arguments = kernel.ordered(
-        source=source, ids=kind.array(ids), output=output, lengths=kind.array(known), rows=rows, segments=9, source_row=1
+    launch(
+        kind, kernel, (rows,), source=source, ids=kind.array(ids), output=output, lengths=kind.array(known), rows=rows, segments=9, source_row=1
     )  # fmt: skip
-    runnable[rows // 256, 32](*arguments)
     wanted = np.repeat(np.array([648, 36, 64800 / 148], np.float32), (run[0], run[1] - run[0], rows - run[1]))
     wanted[256:1792] = 4 * 1800
     np.testing.assert_array_equal(kind.numpy(output), wanted)
