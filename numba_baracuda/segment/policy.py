@@ -181,8 +181,8 @@ class FoldStaged(Policy):
     few_columns: int = 16
     short_few_columns: int = 8  #: the same where runs are short, so that threads have much to do for each
     short_segment_rows: int = 8  #: rows of each segment in the mean up to which they are
-    #: The same up to which several columns of a thread may lie apart with sums about any pivot, or states of more than two scalars, where rows have
-    #: so many columns at most.
+    #: The same up to which several columns of a thread may lie apart with sums about any pivot, or states of more than two scalars, of elements of 4
+    #: bytes, where rows have so many columns at most.
     heavy_apart_segment_rows: float = 6.0
     max_heavy_apart: int = 128
     wide_row_bytes: int = 256  #: rows of so many bytes are wide

@@ -53,7 +53,7 @@ class Registers:
 _REGISTERS = 65536
 #: of ``fold_tiles`` with states of several scalars, and with sums about a pivot that rows choose
 TILES_HEAVY, TILES_CHOSEN = Registers(47, 3, 6, apart=3), Registers(64, 3, 5)
-#: the same of both with halves, and of the latter with columns apart; with those of doubles the former spill fewer registers
+#: the same of both with halves, and of the latter with columns apart, but of doubles, which would spill more
 TILES_HALVES = Registers(33, 3, 7)
 #: of ``fold_tiles`` with sums about the mean of rows; the same with one result that is no double, of loads of fewer than 16 bytes
 TILES_MEANS, TILES_MEANS_ALONE = Registers(51, 3, 5), Registers(33, 3, 5)
